@@ -1,0 +1,42 @@
+"""Learn the weights of your losses in one training run, as in "You Only Train Once" (Sakaridis 2025).
+
+>>> import torch, trainonce
+>>> model = torch.nn.Linear(4, 1)
+>>> criterion = trainonce.CompositeLoss(["fit", "small"], init=0.1)
+>>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+>>> _ = trainonce.attach(optimizer, criterion, decay=2.0)
+>>> output = model(torch.randn(8, 4))
+>>> loss = criterion(fit=((output - 1) ** 2).mean(), small=(model.weight**2).sum())
+>>> loss.backward()
+>>> _ = optimizer.step()
+"""
+
+from trainonce import functional as functional
+from trainonce import health as health
+from trainonce.composite import CompositeLoss as CompositeLoss
+from trainonce.decay import Attachment as Attachment
+from trainonce.decay import attach as attach
+from trainonce.distributed import keep_out as keep_out
+from trainonce.distributed import model_parameters as model_parameters
+from trainonce.fixed import FixedLoss as FixedLoss
+from trainonce.fixed import ReplayLoss as ReplayLoss
+from trainonce.fixed import replay as replay
+from trainonce.history import History as History
+from trainonce.optim import SGDW as SGDW
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SGDW",
+    "Attachment",
+    "CompositeLoss",
+    "FixedLoss",
+    "History",
+    "ReplayLoss",
+    "attach",
+    "functional",
+    "health",
+    "keep_out",
+    "model_parameters",
+    "replay",
+]

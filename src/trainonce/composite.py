@@ -1,0 +1,389 @@
+"""CompositeLoss: the layer that turns several losses into one, with weights that are learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from trainonce import distributed, functional, health, state
+from trainonce.terms import Losses, Values, check_names, names_error, quoted, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Self
+
+    from trainonce.decay import Attachment
+    from trainonce.history import Tally
+
+NonFinite = Literal["propagate", "skip", "raise"]
+
+
+class CompositeLoss(nn.Module):
+    r"""Sums several losses with weights that the model's own optimizer learns.
+
+    .. math:: L_e = \sum_{i=0}^{K} \lambda_i l_i, \qquad \lambda = \mathrm{softmax}(0, \mu_1, \dots, \mu_K)
+
+    :math:`l_0` is the base term, :math:`l_1 \dots l_K` are the auxiliary terms and :math:`\mu` the learned exponents.
+    Call it with the losses of a batch; it returns a scalar and never calls backward. :func:`trainonce.attach` puts the
+    exponents into the optimizer.
+
+    :param terms: The names of the losses. The first is the base: its exponent is the constant 0.
+    :param init: The paper's :math:`\epsilon`: :math:`e^{\mu_i}` at the start, that is the ratio of each auxiliary
+        weight to the base weight. One positive number, or a dict with one for each auxiliary term.
+    :param scale: Multiplies the returned loss, and so the model's gradients, but not the exponents' gradients. Set it
+        to the sum of the weights you come from: weights that sum to 11 become weights that sum to 1, and plain SGD
+        would take steps 11 times smaller.
+    :param nonfinite: What to do with a NaN or infinite loss. ``"propagate"`` (default) lets it through as a plain sum
+        would and reads nothing back from the device. ``"skip"`` treats the term as absent from the batch, so that it
+        cannot reach the gradients of the others. ``"raise"`` stops with the term's name. The last two read the values
+        back once a call.
+
+    >>> criterion = CompositeLoss(["ce", "invariance"], init=0.1)
+    >>> ce, invariance = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
+    >>> round(criterion(ce=ce, invariance=invariance).item(), 4)
+    1.9091
+    >>> print(criterion)
+    CompositeLoss(
+      term        weight  ratio to base  exponent
+      ce          0.9091              1         0 (base)
+      invariance  0.0909            0.1   -2.3026
+    )
+
+    .. note:: A term that is absent from a batch is passed as ``None``. Its exponent gets no gradient, the weights of
+        the others stay as they are, and the exponents of the others compare their losses with the mean of what is
+        there. The paper does not treat this case.
+    """
+
+    exponents: nn.Parameter
+
+    def __init__(
+        self,
+        terms: Iterable[str],
+        *,
+        init: float | Mapping[str, float] = 0.1,
+        scale: float = 1.0,
+        nonfinite: NonFinite = "propagate",
+    ) -> None:
+        super().__init__()
+        self.terms = check_names(terms, type(self).__name__)
+        self._init_exponents = _starting_exponents(self.terms, init)
+        self._setup(scale, nonfinite)
+        self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=_parameter_dtype()))
+        self.reset_parameters()
+
+    def _setup(self, scale: float, nonfinite: NonFinite) -> None:
+        if not _is_positive(scale):
+            raise ValueError(f"scale must be a positive number; got {scale!r}.")
+        if nonfinite not in get_args(NonFinite):
+            raise ValueError(f"nonfinite must be one of {quoted(get_args(NonFinite))}; got {nonfinite!r}.")
+        self.scale = float(scale)
+        self.nonfinite = nonfinite
+        self._frozen = False
+        self._attachment: Attachment | None = None
+        self._tally: Tally | None = None
+        self._last: Values | None = None
+        self._start: Tensor | None = None
+        self._calls = health.CallWatch()
+
+    def reset_parameters(self) -> None:
+        """Set the exponents to their start; needed once after meta-device initialisation and ``to_empty``."""
+        with torch.no_grad():
+            for i, value in enumerate(self._init_exponents):
+                self.exponents[i].fill_(value)
+
+    # The call
+
+    def __call__(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
+        total: Tensor = super().__call__(losses, **terms)
+        return total
+
+    def forward(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
+        values, present = read(self.terms, losses, terms)
+        if values.device != self.exponents.device:
+            raise ValueError(
+                f"The losses are on {values.device}, the criterion is on {self.exponents.device}. "
+                f"Call criterion.to({str(values.device)!r}) before training."
+            )
+        if self.nonfinite != "propagate":
+            values, present = self._keep_finite(values, present)
+        if torch.is_grad_enabled():
+            self._note(values, present)
+        weights = self._live_weights(present)
+        if present is None:
+            total = functional.weighted_sum(weights, values)
+        else:
+            total = _sum_of_present(weights, values, present)
+        return total if self.scale == 1.0 else total * self.scale
+
+    def _live_weights(self, present: tuple[int, ...] | None) -> Tensor:
+        """The weights, differentiable in the exponents that this call may move."""
+        mu: Tensor = self.exponents
+        if type(mu) is not nn.Parameter:
+            mu = distributed.whole(mu)
+        if mu.dtype.itemsize < 4:
+            health.warn(self, health.LowPrecision, dtype=mu.dtype)
+            mu = mu.float()
+        if self._frozen:
+            mu = _still(mu)
+        elif present is not None:
+            parts = enumerate(mu.unbind(), start=1)
+            mu = torch.stack([m if i in present else _still(m) for i, m in parts])
+        if self.scale != 1.0:
+            mu = mu.detach() + (mu - mu.detach()) / self.scale
+        return functional.weights(mu)
+
+    def _keep_finite(self, values: Tensor, present: tuple[int, ...] | None) -> tuple[Tensor, tuple[int, ...] | None]:
+        finite = torch.isfinite(values.detach()).tolist()  # the one read-back, asked for by the policy
+        if all(finite):
+            return values, present
+        index = range(len(self.terms)) if present is None else present
+        bad = [self.terms[i] for i, ok in zip(index, finite, strict=True) if not ok]
+        if self.nonfinite == "raise":
+            raise FloatingPointError(
+                f"The losses {quoted(bad)} are not finite in this batch. Find the cause, or use nonfinite='skip'."
+            )
+        health.warn(self, health.SkippedTerm, terms=quoted(bad))
+        kept = tuple(i for i, ok in zip(index, finite, strict=True) if ok)
+        if not kept:  # nothing can be learned from this batch: a zero that backward accepts
+            return torch.zeros(1, device=values.device, requires_grad=True), (0,)
+        return torch.stack([v for v, ok in zip(values.unbind(), finite, strict=True) if ok]), kept
+
+    def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
+        """Remember this call's losses for logs and history; no copy to the host."""
+        self._last = Values(values.detach(), present)
+        if self._tally is not None:
+            self._tally.add(self._last, len(self.terms))
+        if not torch.compiler.is_compiling():
+            self._calls.note(self)
+
+    def _stepped(self, found_inf: Tensor | None) -> None:
+        """Called after each step of the attached optimizer; a schedule moves on here."""
+
+    def _weights_at(self, exponents: Tensor) -> Tensor:
+        return functional.weights(exponents)
+
+    # What to read
+
+    @property
+    def weights(self) -> Tensor:
+        """The current weights of all terms, base first; detached, they sum to 1."""
+        mu = self.exponents.detach()
+        return functional.weights(mu if type(self.exponents) is nn.Parameter else distributed.whole(mu))
+
+    @property
+    def learned(self) -> bool:
+        """Whether an optimizer moves the weights; False for fixed and replayed ones."""
+        return True
+
+    @property
+    def frozen(self) -> bool:
+        return self._frozen
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """What :func:`trainonce.attach` returned, or None."""
+        return self._attachment
+
+    def as_dict(self) -> dict[str, float]:
+        """The current weights by name, as Python floats. Reads back from the device."""
+        return dict(zip(self.terms, self.weights.tolist(), strict=True))
+
+    def reference(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
+        """The sum of the losses with the weights of the start: one meaning throughout the run.
+
+        The value a training step returns changes meaning as the weights move: it can fall because weight went to the
+        smaller loss. Log, schedule and stop early on this one. Without arguments: of the last call under gradients.
+        Absent terms count as 0.
+
+        >>> criterion = CompositeLoss(["a", "b"], init=1.0)
+        >>> criterion.reference(a=torch.tensor(1.0, requires_grad=True), b=torch.tensor(3.0, requires_grad=True))
+        tensor(2.)
+        """
+        if losses is not None or terms:
+            with torch.no_grad():
+                values, present = read(self.terms, losses, terms)
+        elif self._last is not None:
+            values, present = self._last
+        else:
+            raise RuntimeError("There is no last call to take the reference of: call the criterion first.")
+        start = self._start_weights(values.device)
+        if present is not None:
+            parts = start.unbind()
+            start = torch.stack([parts[i] for i in present])
+        return self.scale * (start * values.detach()).sum()
+
+    def _start_weights(self, device: torch.device) -> Tensor:
+        if self._start is None or self._start.device != device:
+            exponents = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=device)
+            self._start = functional.weights(exponents)
+        return self._start
+
+    def log_dict(self) -> dict[str, Tensor]:
+        """Detached scalars of the last call for a logger: ``loss/x``, ``weight/x``, ``exponent/x``, ``reference``.
+
+        Nothing is read back from the device until the logger asks for a number.
+        """
+        scalars = {f"weight/{t}": w for t, w in zip(self.terms, self.weights.unbind(), strict=True)}
+        mu = distributed.whole(self.exponents.detach())
+        scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
+        if self._last is not None:
+            last = self._last.padded(len(self.terms)).unbind()
+            scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
+            scalars["reference"] = self.reference()
+        return scalars
+
+    def extra_repr(self) -> str:
+        if self.exponents.is_meta:
+            return f"terms: {', '.join(self.terms)}; on the meta device, no values yet"
+        if distributed.is_sharded(self.exponents):
+            return f"terms: {', '.join(self.terms)}; sharded: read .weights on every rank"
+        weights = self.weights.tolist()
+        width = max(len("term"), *(len(t) for t in self.terms))
+        rows = [f"{'term':<{width}}  weight  ratio to base  exponent"]
+        for i, (term, weight) in enumerate(zip(self.terms, weights, strict=True)):
+            ratio = weight / weights[0] if weights[0] else math.nan if weight == 0 else math.inf
+            shown = self.exponents[i - 1].item() if i else 0.0
+            note = " (base)" if i == 0 else ""
+            rows.append(f"{term:<{width}}  {weight:6.4f}  {ratio:13.4g}  {shown:8.5g}{note}")
+        if self.scale != 1.0:
+            rows.append(f"scale {self.scale:g}")
+        if self.learned and self._frozen:
+            rows.append("frozen")
+        return "\n".join(rows)
+
+    # Stopping and starting
+
+    def freeze(self) -> Self:
+        """Hold the weights where they are from now on: neither gradients nor decay move them."""
+        self._frozen = True
+        self.exponents.grad = None
+        if self._attachment is None:
+            self.exponents.requires_grad_(False)
+        return self
+
+    def unfreeze(self) -> Self:
+        """Let the weights be learned again."""
+        self._frozen = False
+        self.exponents.requires_grad_(self.learned)
+        return self
+
+    # Precision, copies and checkpoints
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves as any module, but ``.half()`` and the like leave the exponents float32: bfloat16 ones never move."""
+
+        def keep_precision(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            too_narrow = tensor.is_floating_point() and moved.dtype.itemsize < 4
+            return tensor.to(device=moved.device) if too_narrow else moved
+
+        return super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is not attached to the optimizer the original was attached to."""
+        kept = self.__dict__.copy()
+        return kept | {
+            "_attachment": None,
+            "_tally": None,
+            "_last": None,
+            "_calls": health.CallWatch(),
+        }
+
+    def get_extra_state(self) -> Tensor:
+        return state.encode(type(self).__name__, self.terms, self._frozen)
+
+    def set_extra_state(self, saved: Tensor) -> None:
+        if state.decode(saved)["frozen"] and not self._frozen:
+            self.freeze()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        names, values = prefix + "_extra_state", prefix + "exponents"
+        if prefix and names not in state_dict and values not in state_dict:
+            where = f"{type(self).__name__} {prefix.rstrip('.')!r}"
+            health.warn(self, health.NoSavedState, where=where)
+            return
+        if names not in state_dict:
+            health.warn(self, health.NoSavedNames, terms=quoted(self.terms))
+            state_dict[names] = self.get_extra_state()
+        try:
+            order = state.order(state.decode(state_dict[names]), type(self).__name__, self.terms)
+        except ValueError as error:
+            error_msgs.append(str(error))
+            return
+        for key, reorder in self._saved_by_term().items():
+            saved = state_dict.get(prefix + key)
+            if isinstance(saved, Tensor) and order is not None:
+                saved = saved[reorder(order)]
+            if isinstance(saved, Tensor) and saved.dtype.itemsize < 4:
+                saved = saved.float()
+            if saved is not None:
+                state_dict[prefix + key] = saved
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def _saved_by_term(self) -> dict[str, Callable[[list[int]], list[int]]]:
+        """The saved tensors that have an entry per term, each with how the terms' order indexes it."""
+        return {"exponents": lambda order: [i - 1 for i in order[1:]]}
+
+
+def _sum_of_present(weights: Tensor, values: Tensor, present: tuple[int, ...]) -> Tensor:
+    """The sum over the terms that are there, with the weights they have among all.
+
+    Left at that, the exponents would compare each loss with a total that is too small by what is missing, and fall. So
+    the missing part counts as the mean of the present losses: it adds nothing to the value, and nothing to the gradient
+    of an absent term's exponent, but makes the gradient of the others ``λ_i (l_i - mean)``.
+    """
+    parts = weights.unbind()
+    there = torch.stack([parts[i] for i in present])
+    total = functional.weighted_sum(there, values)
+    share = there.sum()
+    mean = (total / share).detach()
+    return total - mean * (share - share.detach())
+
+
+def _still(mu: Tensor) -> Tensor:
+    """The same value with a gradient of exactly zero: still in the graph, so that every rank has a gradient to average
+    and DistributedDataParallel sees the parameter used."""
+    return mu.detach() + 0 * mu
+
+
+def _starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
+    auxiliary = terms[1:]
+    if isinstance(init, Mapping):
+        if set(init) != set(auxiliary):
+            raise names_error("init, as a dict with one value for each auxiliary term,", auxiliary, list(init))
+        table = dict(init)
+    else:
+        table = dict.fromkeys(auxiliary, init)
+    for term, value in table.items():
+        if not _is_positive(value):
+            raise ValueError(
+                f"init is the starting ratio of a term's weight to the base weight and must be a positive number; "
+                f"got {value!r} for {term!r}. To start from almost nothing use a small one, such as 1e-3."
+            )
+    return tuple(math.log(table[term]) for term in auxiliary)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _parameter_dtype() -> torch.dtype:
+    return torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32
+
+
+__all__ = ["CompositeLoss"]

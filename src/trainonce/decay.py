@@ -1,0 +1,333 @@
+"""attach: the exponents in the model's optimizer, with decoupled hyperparameter decay on every real step."""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from trainonce import distributed, functional, groups, health
+from trainonce.history import History, Tally, row
+from trainonce.terms import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from torch.optim import Optimizer
+
+    from trainonce.composite import CompositeLoss
+
+__all__ = ["PRESETS", "Attachment", "attach"]
+
+Preset = Literal["printed", "consistent"]
+
+#: Which parts of the regularizer each preset uses.
+PRESETS: Final[dict[Preset, tuple[str, ...]]] = {
+    "printed": (functional.NEGENTROPY, functional.SOFTPLUS),
+    "consistent": (functional.SOFTPLUS,),
+}
+
+
+def attach(
+    optimizer: Optimizer,
+    criterion: CompositeLoss,
+    *,
+    decay: float,
+    lr: float | Tensor | None = None,
+    preset: Preset = "printed",
+    regularizer: Collection[str] | None = None,
+    coupled: bool = False,
+    sync: bool = True,
+    process_group: torch.distributed.ProcessGroup | None = None,
+    history: History | None = None,
+) -> Attachment:
+    r"""Let the model's optimizer learn the weights of ``criterion``, with hyperparameter decay.
+
+    The exponents become a parameter group of their own, named ``"loss_weights"``, with the first group's settings but
+    without weight decay. Once per real optimizer step, apart from momentum and Adam's scaling,
+
+    .. math:: \mu \leftarrow \mu - \alpha_t \rho \nabla R(\mu_{t-1})
+
+    where :math:`\alpha_t` is the group's current learning rate, so schedulers work, and :math:`\nabla R` is
+    :func:`trainonce.functional.regularizer_grad`. A step that GradScaler skips applies nothing. Call it before building
+    schedulers and before wrapping the optimizer; with FSDP2, after sharding.
+
+    :param optimizer: Any torch optimizer that can hold a vector of parameters.
+    :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop need not know.
+    :param decay: The strength :math:`\rho \ge 0`.
+    :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
+    :param preset: ``"printed"``: negentropy and softplus, the algorithm as printed. ``"consistent"``: softplus alone,
+        the reading that reproduces the weights the paper reports.
+    :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` to use, instead of a preset.
+    :param coupled: Add :math:`\rho \nabla R` to the exponents' gradient instead, so that it passes through momentum and
+        Adam. The returned loss stays as it is.
+    :param sync: Average the exponents' gradient over the ranks when there are several.
+    :param process_group: The ranks to average over; by default all.
+    :param history: A :class:`History` that records every step.
+
+    >>> import trainonce
+    >>> model = nn.Linear(2, 1)
+    >>> criterion = trainonce.CompositeLoss(["fit", "small"], init=0.5)
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    >>> attach(optimizer, criterion, decay=2.0)
+    Attachment(terms='fit', 'small'; lr=0.1, decay=2.0, regularizer='negentropy', 'softplus', decoupled)
+    >>> [(group.get("name"), group["weight_decay"]) for group in optimizer.param_groups]
+    [(None, 0.1), ('loss_weights', 0.0)]
+
+    .. note:: :math:`\rho` enters once. Algorithm 1 multiplies by :math:`\rho` a gradient that already contains it by
+        the paper's definition of :math:`L_r`; read literally it would be squared, which no number in the paper fits.
+    """
+    groups.check_optimizer(optimizer)
+    _check_criterion(optimizer, criterion)
+    if not isinstance(decay, (int, float)) or isinstance(decay, bool) or not 0 <= decay < math.inf:
+        raise ValueError(f"decay must be a number of at least 0; got {decay!r}.")
+    if lr is not None and not isinstance(lr, Tensor) and not 0 <= lr < math.inf:
+        raise ValueError(f"lr must be a number of at least 0; got {lr!r}.")
+    parts = _parts(preset, regularizer)
+    if history is not None:
+        history.bind(criterion.terms)
+    index = groups.place(optimizer, criterion.exponents, lr, float(decay))
+    return Attachment(optimizer, criterion, index, parts, coupled, sync, process_group, history)
+
+
+class Attachment:
+    """The tie between a criterion and its optimizer; returned by :func:`attach`.
+
+    ``decay`` may be changed during training, and ``lr`` through the group, as for any other; both are saved with the
+    optimizer's state.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        criterion: CompositeLoss,
+        index: int,
+        parts: tuple[str, ...],
+        coupled: bool,
+        sync: bool,
+        process_group: torch.distributed.ProcessGroup | None,
+        history: History | None,
+    ) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.criterion = criterion
+        self.regularizer = parts
+        self.coupled = coupled
+        self.process_group = process_group
+        self.history = history
+        self.steps = 0  # calls of step that reached the optimizer
+        self._exponents = criterion.exponents
+        self._index = index
+        self._pull: Tensor | None = None
+        self._before: Tensor | None = None
+        self._watch = health.StepWatch()
+        self.lr_ratio = self._ratio("lr") or math.nan
+        criterion._attachment = self
+        criterion.exponents.requires_grad_(criterion.learned)
+        criterion._tally = None if history is None else Tally()
+        self.synced = sync and criterion.learned and not distributed.is_sharded(self._exponents)
+        self._handles: list[Any] = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+            optimizer.register_load_state_dict_pre_hook(self._complete_state),
+        ]
+        if self.synced:
+            average = distributed.AverageGradient(process_group)
+            register = self._exponents.register_post_accumulate_grad_hook
+            self._handles.append(register(average))  # type: ignore[no-untyped-call]
+            self._start_equal()
+
+    # What a user reads and sets
+
+    @property
+    def optimizer(self) -> Optimizer:
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise RuntimeError("The optimizer this criterion was attached to no longer exists.")
+        return optimizer
+
+    @property
+    def group(self) -> dict[str, Any]:
+        """The exponents' parameter group."""
+        self._index = groups.index_of(self.optimizer, self._exponents, self._index)
+        return self.optimizer.param_groups[self._index]
+
+    @property
+    def decay(self) -> float:
+        value: float = self.group[groups.DECAY]
+        return value
+
+    @decay.setter
+    def decay(self, value: float) -> None:
+        self.group[groups.DECAY] = value
+
+    def remove(self) -> None:
+        """Undo the hooks. The exponents stay in the optimizer's group, without decay or averaging."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self.criterion._attachment = None
+        self.criterion._tally = None
+
+    def __repr__(self) -> str:
+        kind = "coupled" if self.coupled else "decoupled"
+        return (
+            f"Attachment(terms={quoted(self.criterion.terms)}; lr={self.group['lr']}, decay={self.decay}, "
+            f"regularizer={quoted(self.regularizer) or 'none'}, {kind})"
+        )
+
+    # Around each step of the optimizer
+
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        exponents = self.criterion.exponents
+        if exponents is not self._exponents:
+            raise RuntimeError(
+                "The criterion's exponents were replaced after attach (by sharding, load_state_dict(assign=True) or a "
+                "device move that makes new parameters): the optimizer trains the old ones. Attach afterwards."
+            )
+        with torch.no_grad():
+            self._watch.before_step(exponents)
+            if self.history is not None:
+                self._before = exponents.detach().clone()
+            if self.criterion.learned and not self.criterion.frozen:
+                mu = exponents.detach()
+                if type(exponents) is not nn.Parameter:
+                    mu = distributed.whole(mu)
+                self._pull = functional.regularizer_grad(mu, self.regularizer)
+        return self._with_gradients_ready(optimizer, args, kwargs)
+
+    def _with_gradients_ready(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Run :meth:`_prepare_gradient` when the gradients are there: now, or at the end of a closure."""
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._prepare_gradient(optimizer)
+            return None
+
+        @functools.wraps(closure)
+        def prepared() -> Any:
+            loss = closure()
+            self._prepare_gradient(optimizer)
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": prepared}
+        return (args[0], prepared, *args[2:]), kwargs
+
+    @torch.no_grad()
+    def _prepare_gradient(self, optimizer: Optimizer) -> None:
+        """The place for whatever else than the loss moves the exponents: freezing and coupled decay."""
+        exponents = self._exponents
+        if self.criterion.frozen:
+            exponents.grad = None  # or momentum would still move them
+        elif self.coupled and exponents.grad is not None and self._pull is not None:
+            pull = self._pull * self.decay
+            scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales inside its step
+            if scale is not None:
+                pull = pull * scale.to(pull.device)
+            sign = -1 if self.group.get("maximize") else 1
+            exponents.grad.add_(distributed.sharded_like(pull, exponents), alpha=sign)
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        exponents = self._exponents
+        group = self.group
+        # Set by GradScaler around the step of a fused optimizer, which runs its hooks also when it skips the update.
+        found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
+        pull, self._pull = self._pull, None
+        if pull is not None and found_inf is not None:
+            pull = torch.where(found_inf.to(pull.device) > 0, 0, pull)
+        moved = exponents.detach().clone() if self.history is not None else None
+        if exponents.grad is not None and pull is not None and not self.coupled:
+            rate = group["lr"] * group[groups.DECAY]
+            step = distributed.sharded_like(pull, exponents)
+            if isinstance(rate, Tensor):
+                exponents.sub_(step * rate)
+            else:
+                exponents.sub_(step, alpha=rate)
+        if moved is not None:
+            self._record(moved, group, found_inf)
+        self.criterion._stepped(found_inf)
+        self.steps += 1
+        self._watch.after_step(self, exponents)
+
+    def _record(self, moved: Tensor, group: dict[str, Any], found_inf: Tensor | None) -> None:
+        assert self.history is not None
+        assert self._before is not None
+        before, after = distributed.whole(self._before), distributed.whole(self._exponents.detach())
+        moved = distributed.whole(moved)
+        tally = self.criterion._tally
+        losses = tally.take() if tally is not None else None
+        if losses is None:
+            losses = torch.full((len(self.criterion.terms),), math.nan, device=before.device)
+        lr = group["lr"] if isinstance(group["lr"], Tensor) else before.new_full((1,), group["lr"])
+        skipped = before.new_zeros(1) if found_inf is None else (found_inf > 0)
+        weights = self.criterion._weights_at(before)
+        # After a fixed criterion's step both differences are inf - inf where a weight is 0.
+        empirical, decay = (moved - before).nan_to_num(), (after - moved).nan_to_num()
+        device = before.device
+        self.history.append(row(losses, weights, before, empirical, decay, lr.to(device), skipped.to(device)))
+
+    # Checkpoints, ranks and schedulers
+
+    def _complete_state(self, optimizer: Optimizer, saved: dict[str, Any]) -> dict[str, Any] | None:
+        index = groups.index_of(optimizer, self._exponents, self._index)
+        completed = groups.with_group(saved, optimizer, index)
+        if completed is not None:
+            health.warn(self, health.NoSavedGroup)
+        return completed
+
+    @torch.no_grad()
+    def _start_equal(self) -> None:
+        if not distributed.is_distributed(self.process_group):
+            return
+        spread = distributed.spread(self._exponents.detach(), self.process_group).abs().max().item()
+        if spread > 0:
+            health.warn(self.criterion, health.RanksDiffer, spread=spread)
+        distributed.broadcast(self._exponents.detach(), self.process_group)
+
+    def scheduled_lr_ratio(self) -> float | None:
+        """The exponents' initial learning rate over the model's as a scheduler sees them; None without a scheduler."""
+        return self._ratio("initial_lr")
+
+    def _ratio(self, key: str) -> float | None:
+        own = groups.as_number(self.group.get(key))
+        other = next((g for i, g in enumerate(self.optimizer.param_groups) if i != self._index), self.group)
+        base = groups.as_number(other.get(key))
+        return own / base if own is not None and base else None
+
+
+def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
+    from trainonce.composite import CompositeLoss
+
+    if not isinstance(criterion, CompositeLoss):
+        raise TypeError(f"attach needs a trainonce.CompositeLoss; got {type(criterion).__name__}.")
+    if criterion.attachment is not None:
+        same = criterion.attachment._optimizer() is optimizer
+        raise RuntimeError(
+            f"This criterion is already attached to {'this' if same else 'another'} optimizer; decay would apply "
+            "twice. Attach once, or call criterion.attachment.remove() first."
+        )
+    if criterion.exponents.is_meta:
+        raise RuntimeError(
+            "The criterion is on the meta device. Call to_empty(device=...) and reset_parameters() before attach."
+        )
+
+
+def _parts(preset: Preset, regularizer: Collection[str] | None) -> tuple[str, ...]:
+    if preset not in PRESETS:
+        raise ValueError(f"preset must be one of {quoted(PRESETS)}; got {preset!r}.")
+    if regularizer is None:
+        return PRESETS[preset]
+    if isinstance(regularizer, str):
+        regularizer = (regularizer,)
+    unknown = [part for part in regularizer if part not in functional.REGULARIZER_PARTS]
+    if unknown:
+        raise ValueError(f"regularizer takes any of {quoted(functional.REGULARIZER_PARTS)}; got {quoted(unknown)}.")
+    return tuple(part for part in functional.REGULARIZER_PARTS if part in regularizer)

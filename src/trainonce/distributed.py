@@ -1,0 +1,158 @@
+"""The same exponents on every rank, whatever wraps the model.
+
+Where the criterion lies inside a DistributedDataParallel or FSDP2-sharded module and is called in its forward, the
+wrapper averages the exponents' gradient. Everywhere else (beside the model, ignored by the wrapper) nobody would, and
+the ranks would drift apart without a word. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
+backward pass has accumulated the exponents' gradient, it is averaged over the ranks. That is before clipping and before
+GradScaler looks for infinities, so every rank takes the same decision; averaging twice changes nothing, so it is right
+under accumulation and beside a wrapper that averages too.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.distributed.tensor import DTensor
+
+    from trainonce.composite import CompositeLoss
+
+    Group = dist.ProcessGroup | None
+
+__all__ = ["exponents_of", "keep_out", "model_parameters"]
+
+
+def keep_out(module: nn.Module) -> set[nn.Parameter]:
+    """Take the exponents of every criterion inside ``module`` out of the wrapper's hands; call it before wrapping.
+
+    DistributedDataParallel obeys without more; FSDP2 takes the returned set:
+    ``fully_shard(model, ignored_params=trainonce.keep_out(model))``. :func:`trainonce.attach` then averages the
+    exponents' gradient itself, so the criterion may be called anywhere, also outside the wrapped module's forward.
+
+    >>> from trainonce import CompositeLoss
+    >>> model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": CompositeLoss(["a", "b"])})
+    >>> len(keep_out(model))
+    1
+    """
+    kept = {id(p) for p in exponents_of(module)}
+    names = [name for name, p in module.named_parameters() if id(p) in kept]
+    ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+    ignore(module, names)  # type: ignore[no-untyped-call]
+    return set(exponents_of(module))
+
+
+def model_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """All parameters of ``module`` but the exponents: what to clip by a global norm.
+
+    >>> from trainonce import CompositeLoss
+    >>> model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": CompositeLoss(["a", "b"])})
+    >>> len(list(model.parameters())), len(model_parameters(model))
+    (3, 2)
+    """
+    kept = {id(p) for p in exponents_of(module)}
+    return [p for p in module.parameters() if id(p) not in kept]
+
+
+def exponents_of(module: nn.Module) -> Iterator[nn.Parameter]:
+    """The exponents of every criterion inside ``module``."""
+    from trainonce.composite import CompositeLoss
+
+    for child in module.modules():
+        if isinstance(child, CompositeLoss):
+            yield child.exponents
+
+
+class AverageGradient:
+    """A post-accumulate-grad hook: the mean over the ranks of a parameter's gradient."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def __call__(self, parameter: Tensor) -> None:
+        if parameter.grad is not None and is_distributed(self.group):
+            average(parameter.grad, self.group)
+
+
+def is_distributed(group: Group = None) -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
+
+
+def average(tensor: Tensor, group: Group = None) -> None:
+    """Replace ``tensor`` by its mean over the ranks. Gloo has no mean, so sum and divide."""
+    dist.all_reduce(tensor, group=group)
+    tensor.div_(dist.get_world_size(group))
+
+
+def spread(tensor: Tensor, group: Group = None) -> Tensor:
+    """How far the ranks differ, elementwise: maximum minus minimum. A collective call."""
+    both = torch.stack((tensor, -tensor))
+    dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
+    return both.sum(0)
+
+
+def broadcast(tensor: Tensor, group: Group = None) -> None:
+    """Give every rank the first rank's values."""
+    first = 0 if group is None else dist.get_global_rank(group, 0)
+    dist.broadcast(tensor, src=first, group=group)
+
+
+def check_placement(criterion: CompositeLoss) -> None:
+    """Refuse the one placement that DistributedDataParallel answers with an unclear error in backward.
+
+    A parameter that DDP manages, used outside its forward while it looks for unused parameters, is marked ready twice.
+    Run once, at the first training call with several ranks.
+    """
+    active = DistributedDataParallel._active_ddp_module
+    for wrapper in gc.get_objects():
+        if not issubclass(type(wrapper), DistributedDataParallel) or wrapper is active:
+            continue
+        managed = any(p is criterion.exponents for p in wrapper.module.parameters())
+        ignored = getattr(criterion.exponents, "_ddp_ignored", False)
+        if managed and wrapper.find_unused_parameters and not ignored:
+            raise RuntimeError(
+                "This CompositeLoss lies inside a DistributedDataParallel module that looks for unused parameters, but "
+                "is called outside that module's forward: DDP would fail in backward with 'marked ready twice'. Call "
+                "trainonce.keep_out(model) before wrapping the model, or call the criterion inside forward."
+            )
+
+
+# FSDP2: an exponent vector sharded with the rest of the module is a DTensor.
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    if type(tensor) is nn.Parameter or not dist.is_available():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor of a sharded one (a collective call); its gradient is averaged over the ranks on the way back."""
+    if not is_sharded(tensor):
+        return tensor
+    from torch.distributed.tensor import Partial
+
+    sharded = cast("DTensor", tensor)
+    return sharded.full_tensor(grad_placements=[Partial("avg")] * sharded.device_mesh.ndim)
+
+
+def sharded_like(full: Tensor, tensor: Tensor) -> Tensor:
+    """``full``, which every rank holds, sharded as ``tensor`` is. No communication."""
+    if not is_sharded(tensor):
+        return full
+    from torch.distributed.tensor import DTensor, Replicate
+
+    like = cast("DTensor", tensor)
+    everywhere = [Replicate()] * like.device_mesh.ndim
+    return DTensor.from_local(full, like.device_mesh, everywhere, run_check=False).redistribute(
+        placements=like.placements
+    )

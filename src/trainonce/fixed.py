@@ -1,0 +1,141 @@
+"""Weights that are not learned, under the interface of those that are: given ones, and a recorded schedule."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
+from trainonce.history import History
+from trainonce.terms import check_names
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+__all__ = ["FixedLoss", "ReplayLoss", "replay"]
+
+
+class FixedLoss(CompositeLoss):
+    """A weighted sum with given weights, for grids and baselines; a loop cannot tell it from a learned one.
+
+    :param weights: A weight of at least 0 for each term, base first. They are divided by their sum.
+    :param scale: Multiplies the returned loss; the sum of the given weights keeps the loss you had.
+    :param nonfinite: As in :class:`CompositeLoss`.
+
+    >>> criterion = FixedLoss({"ce": 1.0, "invariance": 10.0, "extra": 0.0})
+    >>> criterion.weights
+    tensor([0.0909, 0.9091, 0.0000])
+    """
+
+    fixed: Tensor
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        *,
+        scale: float = 1.0,
+        nonfinite: NonFinite = "propagate",
+    ) -> None:
+        nn.Module.__init__(self)
+        self.terms = check_names(weights, "FixedLoss")
+        for term, value in weights.items():
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
+                raise ValueError(f"FixedLoss needs weights of at least 0; got {value!r} for {term!r}.")
+        total = math.fsum(weights.values())
+        if total == 0:
+            raise ValueError("FixedLoss needs at least one weight above 0; all are 0.")
+        self._normalised = [value / total for value in weights.values()]
+        self._setup(scale, nonfinite)
+        dtype = _parameter_dtype()
+        self.register_buffer("fixed", torch.empty(len(self.terms), dtype=dtype))
+        self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=dtype), requires_grad=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            for i, weight in enumerate(self._normalised):
+                self.fixed[i].fill_(weight)
+            self._show()
+
+    def _show(self) -> None:
+        """Let the exponents say what the weights are; an infinite one says 0, or that the base has 0."""
+        self.exponents.copy_(self.fixed[1:].log() - self.fixed[0].log())
+
+    @property
+    def learned(self) -> bool:
+        return False
+
+    @property
+    def weights(self) -> Tensor:
+        return self.fixed.clone()
+
+    def _live_weights(self, present: tuple[int, ...] | None) -> Tensor:
+        return self.fixed
+
+    def _weights_at(self, exponents: Tensor) -> Tensor:
+        return self.weights
+
+    def _start_weights(self, device: torch.device) -> Tensor:
+        return self.fixed.to(device)
+
+    def _saved_by_term(self) -> dict[str, Callable[[list[int]], list[int]]]:
+        return super()._saved_by_term() | {"fixed": lambda order: order}
+
+
+class ReplayLoss(FixedLoss):
+    """A recorded schedule of weights, fed step by step whatever the losses are. Made by :func:`replay`."""
+
+    schedule: Tensor
+    position: Tensor
+
+    def __init__(self, terms: tuple[str, ...], schedule: Tensor, *, scale: float = 1.0) -> None:
+        if schedule.dim() != 2 or schedule.shape[1] != len(terms) or not len(schedule):
+            raise ValueError(
+                f"A schedule needs one row of {len(terms)} weights for each step, and at least one step; "
+                f"got shape {tuple(schedule.shape)}."
+            )
+        super().__init__(dict(zip(terms, schedule[0].tolist(), strict=True)), scale=scale)
+        self.register_buffer("schedule", schedule.to(self.fixed.dtype), persistent=False)
+        self.register_buffer("position", torch.zeros(1, dtype=torch.int64))
+
+    def _stepped(self, found_inf: Tensor | None) -> None:
+        """One row on, unless GradScaler skipped the step; all on the device. The last row holds to the end."""
+        step = 1 if found_inf is None else (found_inf == 0).to(self.position.device)
+        with torch.no_grad():
+            self.position.add_(step).clamp_(max=len(self.schedule) - 1)
+            self._turn()
+
+    def _turn(self) -> None:
+        self.fixed.copy_(self.schedule.index_select(0, self.position)[0])
+        self._show()
+
+
+def replay(history: History | str | os.PathLike[str], *, scale: float = 1.0) -> ReplayLoss:
+    """The weights of an earlier run as an open-loop schedule: was it the weights, or that they answered the losses?
+
+    Attach the result as any criterion: it moves one row on at each real optimizer step, and holds the last row after
+    the end.
+
+    :param history: A :class:`History`, or the path of its file.
+    :param scale: As in :class:`CompositeLoss`.
+
+    >>> import trainonce
+    >>> w, history = nn.Parameter(torch.ones(1)), trainonce.History()
+    >>> criterion, optimizer = trainonce.CompositeLoss(["a", "b"]), torch.optim.SGD([w], lr=0.1)
+    >>> _ = trainonce.attach(optimizer, criterion, decay=1.0, history=history)
+    >>> for _ in range(3):
+    ...     criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
+    ...     _ = optimizer.step()
+    >>> print(replay(history))
+    ReplayLoss(
+      term  weight  ratio to base  exponent
+      a     0.9091              1         0 (base)
+      b     0.0909            0.1   -2.3026
+    )
+    """
+    recorded = history if isinstance(history, History) else History.load(history)
+    return ReplayLoss(recorded.terms, recorded.weights(), scale=scale)

@@ -1,0 +1,132 @@
+"""The mathematics of learned loss weights, as pure functions of the K auxiliary exponents.
+
+Every function takes the exponents μ₁ … μ_K of the auxiliary terms in the last dimension (any leading dimensions are
+batch dimensions); the base term's exponent is the constant μ₀ = 0 and is never passed. Nothing here keeps state, reads
+a value back to the host or depends on anything but torch, so all of it works under ``torch.func.vmap``,
+``torch.compile`` and CUDA graphs.
+
+>>> import torch
+>>> from trainonce import functional as F
+>>> mu = torch.tensor([-2.0, 0.0])
+>>> F.weights(mu)
+tensor([0.4683, 0.0634, 0.4683])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from torch import Tensor
+
+__all__ = ["composite", "composite_grad", "regularizer", "regularizer_grad", "weights"]
+
+NEGENTROPY: Final = "negentropy"
+SOFTPLUS: Final = "softplus"
+REGULARIZER_PARTS: Final = (NEGENTROPY, SOFTPLUS)
+
+
+def weights(exponents: Tensor) -> Tensor:
+    r"""The weights of all K + 1 terms, base first.
+
+    .. math:: \lambda = \mathrm{softmax}(0, \mu_1, \dots, \mu_K)
+
+    :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
+
+    >>> weights(torch.tensor([0.0]))
+    tensor([0.5000, 0.5000])
+    """
+    return torch.softmax(_with_base(exponents), dim=-1)
+
+
+def composite(exponents: Tensor, losses: Tensor) -> Tensor:
+    r"""The composite loss, a convex combination of the terms.
+
+    .. math:: L_e = \sum_{i=0}^{K} \lambda_i l_i
+
+    :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
+    :param losses: The losses :math:`l`, base first, shape ``(..., K + 1)``.
+
+    >>> composite(torch.tensor([0.0]), torch.tensor([1.0, 3.0]))
+    tensor(2.)
+    """
+    return weighted_sum(weights(exponents), losses)
+
+
+def weighted_sum(w: Tensor, losses: Tensor) -> Tensor:
+    """``(w * losses).sum(-1)``, by the cheapest operator that keeps the wider of the two dtypes."""
+    if w.dim() == 1 and losses.dim() == 1 and w.dtype == losses.dtype:
+        return torch.dot(w, losses)
+    return (w * losses).sum(-1)
+
+
+def composite_grad(exponents: Tensor, losses: Tensor) -> Tensor:
+    r"""The gradient of the composite loss with respect to the auxiliary exponents, in closed form.
+
+    .. math:: \frac{\partial L_e}{\partial \mu_i} = \lambda_i (l_i - L_e), \quad i = 1, \dots, K
+
+    This is the paper's double sum over pairs of losses, collected into one pass of O(K).
+
+    :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
+    :param losses: The losses :math:`l`, base first, shape ``(..., K + 1)``.
+
+    >>> composite_grad(torch.tensor([0.0]), torch.tensor([1.0, 3.0]))
+    tensor([0.5000])
+    """
+    lam = weights(exponents)
+    total = weighted_sum(lam, losses)
+    return lam[..., 1:] * (losses[..., 1:] - total.unsqueeze(-1))
+
+
+def regularizer(exponents: Tensor, parts: Collection[str] = REGULARIZER_PARTS) -> Tensor:
+    r"""The regularizer on the exponents, without its strength :math:`\rho`.
+
+    .. math:: R(\mu) = \sum_{i=0}^{K} \lambda_i \log \lambda_i + \sum_{i=1}^{K} \log(1 + e^{\mu_i})
+
+    The first sum is the negentropy of the weights, the second the softplus of the learned exponents. Its minimum is not
+    the uniform distribution: the softplus favours the base term (for K = 1 it lies at :math:`\mu = -1.2785`).
+
+    :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
+    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper prints both.
+
+    >>> regularizer(torch.tensor([0.0]))
+    tensor(0.)
+    """
+    value = exponents.new_zeros(exponents.shape[:-1])
+    if NEGENTROPY in parts:
+        log_lam = torch.log_softmax(_with_base(exponents), dim=-1)
+        value = value + (log_lam.exp() * log_lam).sum(-1)
+    if SOFTPLUS in parts:
+        # logaddexp and not softplus: torch's softplus switches to the identity above 20.
+        value = value + torch.logaddexp(exponents, torch.zeros_like(exponents)).sum(-1)
+    return value
+
+
+def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PARTS) -> Tensor:
+    r"""The gradient of :func:`regularizer` with respect to the auxiliary exponents, in closed form.
+
+    .. math::
+        \frac{\partial R}{\partial \mu_i} =
+            \lambda_i \Bigl(\mu_i - \sum_{j=0}^{K} \lambda_j \mu_j\Bigr) + \sigma(\mu_i), \quad i = 1, \dots, K
+
+    :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
+    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper prints both.
+
+    >>> regularizer_grad(torch.tensor([0.0, -1.0]))
+    tensor([0.5594, 0.0739])
+    """
+    if NEGENTROPY not in parts:
+        return torch.sigmoid(exponents) if SOFTPLUS in parts else torch.zeros_like(exponents)
+    lam = weights(exponents)[..., 1:]
+    mean = weighted_sum(lam, exponents).unsqueeze(-1)  # the base contributes λ₀ · 0
+    negentropy = lam * (exponents - mean)
+    return negentropy + torch.sigmoid(exponents) if SOFTPLUS in parts else negentropy
+
+
+def _with_base(exponents: Tensor) -> Tensor:
+    base = exponents.new_zeros((*exponents.shape[:-1], 1))
+    return torch.cat((base, exponents), dim=-1)

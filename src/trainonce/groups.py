@@ -1,0 +1,125 @@
+"""Putting the exponents into a parameter group of their own, in any torch optimizer that can hold one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NAME = "loss_weights"
+DECAY = "hyperparameter_decay"
+
+# Why each cannot train a vector of exponents with a dense gradient.
+_CANNOT = {
+    "LBFGS": "it takes a single parameter group and several evaluations a step",
+    "SparseAdam": "it takes sparse gradients only",
+    "Muon": "it takes matrices only",
+}
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Refuse what cannot hold the exponents, with what to do instead."""
+    inner = getattr(optimizer, "optimizer", None)
+    if isinstance(inner, Optimizer):
+        raise TypeError(
+            f"attach needs the torch optimizer itself; got the wrapper {type(optimizer).__name__} around "
+            f"{type(inner).__name__}. Call trainonce.attach before the optimizer is wrapped or prepared."
+        )
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"attach needs a torch.optim.Optimizer; got {type(optimizer).__name__}.")
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in _CANNOT and kind.__module__.startswith("torch.optim"):
+            raise TypeError(
+                f"{kind.__name__} cannot train the exponents: {_CANNOT[kind.__name__]}. Give them an optimizer of "
+                "their own, for example torch.optim.AdamW(criterion.parameters(), lr=..., weight_decay=0), attach the "
+                "criterion to that one and step both."
+            )
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        raise RuntimeError(
+            "A learning-rate scheduler was built on this optimizer before attach: it would never schedule the "
+            "exponents' group. Call trainonce.attach first, then build the scheduler."
+        )
+
+
+def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None, decay: float) -> int:
+    """Give the exponents a group of their own and return its index.
+
+    A group from an earlier attach is used again (a copied or resumed optimizer); exponents that came in with
+    ``model.parameters()`` are taken out of the model's group.
+    """
+    _take_out(optimizer, exponents)
+    found = [i for i, group in enumerate(optimizer.param_groups) if group["params"] == [exponents]]
+    if not found:
+        optimizer.add_param_group(_new_group(optimizer, exponents, lr))
+        found = [len(optimizer.param_groups) - 1]
+    group = optimizer.param_groups[found[0]]
+    if lr is not None:
+        group["lr"] = lr
+    group[DECAY] = decay
+    return found[0]
+
+
+def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
+    """The index of the exponents' group; loading a state replaces the group dicts, so it is looked up, not kept."""
+    groups = optimizer.param_groups
+    if likely < len(groups) and groups[likely]["params"][0] is exponents:
+        return likely
+    return next(i for i, group in enumerate(groups) if any(p is exponents for p in group["params"]))
+
+
+def with_group(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[str, Any] | None:
+    """A state saved before attach, completed by the exponents' group as it is now; None if it needs nothing."""
+    groups = saved["param_groups"]
+    if len(groups) != len(optimizer.param_groups) - 1 or any(DECAY in group for group in groups):
+        return None
+    taken = [p for group in groups for p in group["params"]]
+    own = {k: v for k, v in optimizer.param_groups[index].items() if k != "params"}
+    own["params"] = [max(taken, default=-1) + 1]
+    return {**saved, "param_groups": [*groups[:index], own, *groups[index:]]}
+
+
+def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None) -> dict[str, Any]:
+    first = optimizer.param_groups[0]
+    # The model's own settings, also where its group departs from the optimizer's defaults; never its weight decay.
+    group: dict[str, Any] = {key: first[key] for key in optimizer.defaults if key in first}
+    rate = first["lr"] if lr is None else lr
+    group["lr"] = rate.clone() if isinstance(rate, Tensor) else rate  # a shared tensor would be scheduled twice
+    if "initial_lr" in first:  # a loaded state: the scheduler that comes next looks for it
+        group["initial_lr"] = first["initial_lr"] if lr is None else lr
+    if "weight_decay" in group:
+        group["weight_decay"] = 0.0
+    group["name"] = _free_name(optimizer)
+    named = "param_names" in first
+    group["params"] = [(f"{group['name']}.exponents", exponents)] if named else [exponents]
+    return group
+
+
+def _take_out(optimizer: Optimizer, exponents: nn.Parameter) -> None:
+    for group in optimizer.param_groups:
+        at = [i for i, p in enumerate(group["params"]) if p is exponents]
+        if at and len(group["params"]) > 1:
+            del group["params"][at[0]]
+            if "param_names" in group:
+                del group["param_names"][at[0]]
+        elif at:  # a group of its own already, made by hand or by an earlier attach
+            group.setdefault("name", _free_name(optimizer))
+            if "weight_decay" in group:
+                group["weight_decay"] = 0.0
+
+
+def _free_name(optimizer: Optimizer) -> str:
+    taken = {group.get("name") for group in optimizer.param_groups}
+    names = [NAME, *(f"{NAME}_{i}" for i in range(2, len(taken) + 3))]
+    return next(name for name in names if name not in taken)
+
+
+def as_number(value: object) -> float | None:
+    """A learning rate as a float, or None where reading it would make the host wait for the device."""
+    if isinstance(value, Tensor):
+        return float(value) if value.device == torch.device("cpu") else None
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,57 @@
+"""Term names inside a ``state_dict``, as one uint8 tensor.
+
+A tensor is the only form that safetensors, ``torch.load(weights_only=True)`` and ``torch.distributed.checkpoint`` all
+accept. Its bytes are JSON: the format's version, the kind of criterion, the term names in order, whether it was frozen.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainonce.terms import quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+VERSION = 1
+
+
+def encode(kind: str, terms: tuple[str, ...], frozen: bool) -> Tensor:
+    text = json.dumps({"version": VERSION, "kind": kind, "terms": terms, "frozen": frozen})
+    return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
+
+
+def decode(saved: Tensor) -> dict[str, Any]:
+    """The saved description, or a ValueError that says what is wrong with it."""
+    try:
+        found: dict[str, Any] = json.loads(bytes(saved.tolist()).decode())
+        version, _ = found["version"], (found["kind"], found["terms"], found["frozen"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError("The saved description of the loss terms cannot be read: the checkpoint is damaged.") from None
+    if version > VERSION:
+        raise ValueError(
+            f"The loss weights were saved in format {version}; this trainonce reads up to {VERSION}. Update trainonce."
+        )
+    return found
+
+
+def order(found: dict[str, Any], kind: str, terms: tuple[str, ...]) -> list[int] | None:
+    """Where each of ``terms`` stood when saved (None: in the same place), or a ValueError listing both sides."""
+    if found["kind"] != kind:
+        raise ValueError(f"The checkpoint holds a {found['kind']}; this criterion is a {kind}. Build the same kind.")
+    saved = tuple(found["terms"])
+    if set(saved) != set(terms):
+        raise ValueError(
+            f"The checkpoint's loss terms are {quoted(saved)}; this criterion's are {quoted(terms)}. "
+            f"Missing from the checkpoint: {quoted(t for t in terms if t not in saved) or 'none'}; "
+            f"not in this criterion: {quoted(t for t in saved if t not in terms) or 'none'}."
+        )
+    if saved[0] != terms[0]:
+        raise ValueError(
+            f"The checkpoint's base term is {saved[0]!r}; this criterion's is {terms[0]!r}. Exponents are relative to "
+            "the base: put the same term first."
+        )
+    return None if saved == terms else [saved.index(term) for term in terms]

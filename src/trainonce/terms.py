@@ -1,0 +1,186 @@
+"""Reading the losses a training loop hands over: by keyword, by dict, in a sequence or as one stacked tensor.
+
+The common case is a handful of attribute look-ups and one ``torch.stack``. Only when something is wrong does
+:func:`_explain` look closer, so that the error can say what, the rule, what was found and the fix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Losses: TypeAlias = Mapping[str, Tensor | None] | Sequence[Tensor | None] | Tensor
+
+
+class Values(NamedTuple):
+    """The losses of one call: ``present`` is None when all terms are there, else the indices that are."""
+
+    losses: Tensor
+    present: tuple[int, ...] | None
+
+    def padded(self, count: int) -> Tensor:
+        """All ``count`` losses, NaN where a term is absent."""
+        if self.present is None:
+            return self.losses
+        absent = torch.full_like(self.losses[0], math.nan)
+        there = dict(zip(self.present, self.losses.unbind(), strict=True))
+        return torch.stack([there.get(i, absent) for i in range(count)])
+
+
+def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
+    """The term names as a tuple, or an error saying why they cannot be used."""
+    if isinstance(terms, str):
+        raise TypeError(
+            f"{owner} needs a list of term names, the base first; got the single string {terms!r}. "
+            f"Write [{terms!r}, ...]."
+        )
+    names = tuple(terms)
+    for name in names:
+        if not isinstance(name, str) or not name or name != name.strip():
+            raise TypeError(
+                f"{owner} needs term names that are non-empty strings without surrounding space; got {name!r}."
+            )
+    if len(names) < 2:
+        raise ValueError(
+            f"{owner} weighs two or more terms; got {len(names)} ({quoted(names) or 'none'}). "
+            "With a single loss there is nothing to weigh: call backward on it."
+        )
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{owner} needs distinct term names; {quoted(repeated)} appears more than once.")
+    return names
+
+
+def read(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> Values:
+    """The losses of one call, stacked in the order of ``terms``; ``None`` marks a term absent from the batch."""
+    tracking = torch.is_grad_enabled()
+    if isinstance(losses, Tensor):
+        if named or losses.shape != (len(terms),) or not _usable(losses, 1, losses.device, tracking):
+            raise _explain_stacked(terms, losses, named)
+        return Values(losses, None)
+    values = _in_order(terms, losses, named)
+    present = tuple(i for i, value in enumerate(values) if value is not None)
+    given = [value for value in values if value is not None]
+    if not given:
+        raise ValueError(
+            "CompositeLoss needs at least one term in every batch; all of "
+            f"{quoted(terms)} are None. Skip the step for such a batch."
+        )
+    device = given[0].device if isinstance(given[0], Tensor) else None
+    for value in given:
+        if not (isinstance(value, Tensor) and _usable(value, 0, device, tracking)):
+            raise _explain(terms, values)
+    return Values(torch.stack(given), None if len(given) == len(terms) else present)
+
+
+def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) -> ValueError:
+    """One sentence for wrong names: what was expected, what was found, and the likely typing error."""
+    text = f"{owner} expects {quoted(expected)}; got {quoted(found) or 'nothing'}."
+    missing = [name for name in expected if name not in found]
+    extra = [name for name in found if name not in expected]
+    hints = [f"{guess!r} for {name!r}" for name in extra if (guess := _closest(str(name), missing))]
+    if hints:
+        text += f" Did you mean {', '.join(hints)}?"
+    elif missing:
+        text += f" Missing: {quoted(missing)}."
+    elif extra:
+        text += f" Not a term: {quoted(extra)}."
+    else:
+        text += " Some name appears more than once."
+    return ValueError(text)
+
+
+def quoted(names: Iterable[object]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> list[Tensor | None]:
+    if losses is None:
+        table = named
+    elif named:
+        raise TypeError(
+            "CompositeLoss takes the losses one way at a time; got a positional argument and the keywords "
+            f"{quoted(named)}. Pass all by keyword, or one dict."
+        )
+    elif isinstance(losses, Mapping):
+        table = losses
+    elif isinstance(losses, (list, tuple)):
+        if len(losses) != len(terms):
+            raise ValueError(
+                f"CompositeLoss expects {len(terms)} losses in the order {quoted(terms)}; got {len(losses)}."
+            )
+        return list(losses)
+    else:
+        raise TypeError(
+            f"CompositeLoss takes keywords, a dict, a list or a stacked tensor; got {type(losses).__name__}."
+        )
+    if len(table) != len(terms) or any(name not in table for name in terms):
+        raise names_error("CompositeLoss", terms, list(table))
+    return [table[name] for name in terms]
+
+
+def _usable(value: Tensor, dim: int, device: torch.device | None, tracking: bool) -> bool:
+    return (
+        value.dim() == dim
+        and value.is_floating_point()
+        and (value.requires_grad or not tracking)
+        and value.device == device
+    )
+
+
+def _explain(terms: tuple[str, ...], values: list[Tensor | None]) -> Exception:
+    for name, value in zip(terms, values, strict=True):
+        if value is None:
+            continue
+        if not isinstance(value, Tensor):
+            return TypeError(
+                f"The loss {name!r} must be a tensor that carries a gradient; got {type(value).__name__} {value!r}. "
+                "If the term is absent from this batch, pass None."
+            )
+        if value.dim() != 0:
+            return ValueError(
+                f"The loss {name!r} must be a scalar; got shape {tuple(value.shape)}. Reduce it first, e.g. .mean()."
+            )
+        if not value.is_floating_point():
+            return TypeError(f"The loss {name!r} must be a floating-point tensor; got {value.dtype}.")
+        if torch.is_grad_enabled() and not value.requires_grad:
+            return ValueError(_detached(f"The loss {name!r}"))
+    devices = [f"{n!r} on {v.device}" for n, v in zip(terms, values, strict=True) if v is not None]
+    return ValueError(
+        f"The losses must be on one device; got {', '.join(devices)}. Move them with .to(device) before the call."
+    )
+
+
+def _explain_stacked(terms: tuple[str, ...], losses: Tensor, named: Mapping[str, object]) -> Exception:
+    if named:
+        return TypeError("CompositeLoss takes a stacked tensor alone, without keywords.")
+    if losses.shape != (len(terms),):
+        return ValueError(
+            f"A stacked tensor of losses must have shape ({len(terms)},), one scalar for each of "
+            f"{quoted(terms)}; got {tuple(losses.shape)}."
+        )
+    if not losses.is_floating_point():
+        return TypeError(f"The stacked losses must be floating-point; got {losses.dtype}.")
+    return ValueError(_detached("The stacked tensor of losses"))
+
+
+def _detached(what: str) -> str:
+    return (
+        f"{what} carries no gradient although gradients are on: it cannot train the model. Remove a .detach(), "
+        ".item() or torch.tensor(...) around it; pass None if the term is absent from this batch; or evaluate under "
+        "torch.no_grad()."
+    )
+
+
+def _closest(name: str, candidates: Sequence[str]) -> str | None:
+    related = [c for c in candidates if c.startswith(name) or name.startswith(c)]
+    related += difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
+    return related[0] if related else None
