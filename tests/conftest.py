@@ -1,4 +1,4 @@
-"""What all tests share: the CPU limit that must precede torch, a fixed seed, and warnings that each test starts without."""
+"""What all tests share: the CPU limit that must precede torch, and a fixed seed."""
 
 import os
 
