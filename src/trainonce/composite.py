@@ -281,7 +281,16 @@ class CompositeLoss(nn.Module):
             too_narrow = tensor.is_floating_point() and moved.dtype.itemsize < 4
             return tensor.to(device=moved.device) if too_narrow else moved
 
-        return super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call, no-any-return]
+        narrow = self.exponents.detach()
+        super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
+        if narrow.dtype == torch.float32 and self.exponents.dtype == torch.float64 and self._is_at_start(narrow):
+            self.reset_parameters()  # the start exactly, not rounded to float32 on the way
+        return self
+
+    def _is_at_start(self, exponents: Tensor) -> bool:
+        if exponents.is_meta or distributed.is_sharded(exponents):
+            return False
+        return bool(torch.equal(exponents.cpu(), torch.tensor(self._init_exponents, dtype=exponents.dtype)))
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is not attached to the optimizer the original was attached to."""

@@ -53,7 +53,7 @@ def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | No
     ``model.parameters()`` are taken out of the model's group.
     """
     _take_out(optimizer, exponents)
-    found = [i for i, group in enumerate(optimizer.param_groups) if group["params"] == [exponents]]
+    found = [i for i, group in enumerate(optimizer.param_groups) if _holds_only(group, exponents)]
     if not found:
         optimizer.add_param_group(_new_group(optimizer, exponents, lr))
         found = [len(optimizer.param_groups) - 1]
@@ -110,6 +110,10 @@ def _take_out(optimizer: Optimizer, exponents: nn.Parameter) -> None:
             group.setdefault("name", _free_name(optimizer))
             if "weight_decay" in group:
                 group["weight_decay"] = 0.0
+
+
+def _holds_only(group: dict[str, Any], exponents: nn.Parameter) -> bool:
+    return len(group["params"]) == 1 and group["params"][0] is exponents
 
 
 def _free_name(optimizer: Optimizer) -> str:

@@ -1,0 +1,518 @@
+"""attach: Algorithm 1, the balance points, every optimizer, real and skipped steps."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from trainonce import functional as F
+from trainonce import health
+
+# Algorithm 1 against a reference that shares no code with the library
+
+
+def algorithm_1(steps, *, alpha, eta, beta, weight_decay, rho, epsilon, targets):
+    """The printed algorithm in plain Python floats, on l_i(w) = sum_k (w_k - targets[i][k])^2 / 2."""
+    count = len(targets)
+    w, mu = [0.3, -0.2], [0.0] + [math.log(epsilon)] * (count - 1)
+    m, n = [0.0, 0.0], [0.0] * count
+    for t in range(1, steps + 1):
+        e = [math.exp(x) for x in mu]
+        total = math.fsum(e)
+        loss = [sum((wk - a) ** 2 for wk, a in zip(w, target, strict=True)) / 2 for target in targets]
+        g = [sum(e[i] / total * (w[k] - targets[i][k]) for i in range(count)) for k in range(2)]
+        h = [
+            e[i] * math.fsum((loss[i] - loss[j]) * e[j] for j in range(count) if j != i) / total**2
+            for i in range(count)
+        ]
+        r = [
+            e[i] * math.fsum(e[j] * (mu[i] - mu[j]) for j in range(count)) / total**2 + e[i] / (1 + e[i])
+            for i in range(count)
+        ]
+        rate = eta(t) * alpha
+        m = [beta * mk + rate * gk for mk, gk in zip(m, g, strict=True)]
+        n = [beta * ni + rate * hi for ni, hi in zip(n, h, strict=True)]
+        w = [wk - mk - rate * weight_decay * wk for wk, mk in zip(w, m, strict=True)]
+        mu = [0.0, *(mu[i] - n[i] - rate * rho * r[i] for i in range(1, count))]
+    return w, mu[1:]
+
+
+TARGETS = [[1.0, 0.5], [0.8, -0.7], [0.0, 0.1]]
+
+
+def terms_of(w):
+    return {name: ((w - torch.tensor(a, dtype=w.dtype)) ** 2).sum() / 2 for name, a in zip("abc", TARGETS, strict=True)}
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+@pytest.mark.parametrize("rho", [0.0, 0.05, 2.0])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_sgdw_with_attach_is_algorithm_1(rho, foreach):
+    def eta(t):
+        return 0.5 + 0.5 * math.cos(math.pi * (t - 1) / 4000)
+
+    w = nn.Parameter(torch.tensor([0.3, -0.2], dtype=torch.float64))
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init=0.1).double()
+    optimizer = trainonce.SGDW([w], lr=0.02, momentum=0.9, weight_decay=0.1, foreach=foreach)
+    trainonce.attach(optimizer, criterion, decay=rho)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: eta(t + 1))
+    for _ in range(3000):
+        optimizer.zero_grad()
+        criterion(terms_of(w)).backward()
+        optimizer.step()
+        scheduler.step()
+    expected_w, expected_mu = algorithm_1(
+        3000, alpha=0.02, eta=eta, beta=0.9, weight_decay=0.1, rho=rho, epsilon=0.1, targets=TARGETS
+    )
+    torch.testing.assert_close(w.detach(), torch.tensor(expected_w, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        criterion.exponents.detach(), torch.tensor(expected_mu, dtype=torch.float64), rtol=0, atol=1e-12
+    )
+
+
+# Balance points
+
+
+def constant_losses(optimizer_of, losses, *, decay, steps, init=0.1, noise=0.0, whole_path=False, **options):
+    """Train the exponents alone on losses of constant mean."""
+    names = [f"t{i}" for i in range(len(losses))]
+    criterion = trainonce.CompositeLoss(names, init=init).double()
+    w = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = optimizer_of([w])
+    trainonce.attach(optimizer, criterion, decay=decay, lr=options.pop("lr", None), **options)
+    values = torch.tensor(losses, dtype=torch.float64)
+    path = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        factor = 1 + noise * torch.randn((), dtype=torch.float64)
+        criterion(values * factor + 0 * w).backward()
+        optimizer.step()
+        path.append(criterion.exponents.detach().clone())
+    return torch.stack(path) if whole_path else path[-1]
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+@pytest.mark.parametrize("rho", [2.0, 20.0])
+def test_adams_balance(rho):
+    """With softplus alone Adam ends where exp(mu) = s / (rho - s), whatever the losses are; here s = 1."""
+    for losses in ([1.5, 0.5, 0.4], [0.15, 0.012, 0.011]):
+        mu = constant_losses(
+            lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.9, 0.95)), losses, decay=rho, steps=2000, preset="consistent"
+        )
+        torch.testing.assert_close(mu.exp(), torch.full_like(mu, 1 / (rho - 1)), rtol=2e-3, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_adams_balance_with_noise():
+    """Gradient noise of coefficient of variation c shrinks Adam's step to s = 1 / sqrt(1 + c^2)."""
+    s = 1 / math.sqrt(1 + 0.5**2)
+    settings = {"decay": 20.0, "steps": 6000, "noise": 0.5, "preset": "consistent", "init": s / (20 - s)}
+    path = constant_losses(lambda p: torch.optim.Adam(p, lr=1e-3), [1.5, 0.5], whole_path=True, **settings)
+    assert path[2000:].exp().mean().item() == pytest.approx(s / (20 - s), rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_adam_has_no_balance_below_s():
+    def adam(p):
+        return torch.optim.Adam(p, lr=1e-2)
+
+    ends = [
+        constant_losses(adam, [1.5, 0.5], decay=0.3, steps=n, preset="consistent").item() for n in (1000, 2000, 3000)
+    ]
+    assert ends[0] < ends[1] < ends[2]
+    assert ends[2] - ends[1] > 0.5  # still rising at lr * (s - rho)
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_sgds_balance():
+    """K = 1: the optimizer amplifies the loss's part by 1 / (1 - beta), and not the decay."""
+    rho, beta, gap = 0.5, 0.9, 0.3
+    mu = constant_losses(
+        lambda p: trainonce.SGDW(p, lr=0.2, momentum=beta), [0.5, 0.5 - gap], decay=rho, steps=3000
+    )
+    lam = F.weights(mu)
+    left = (lam[0] * lam[1] * gap / (1 - beta)).item()
+    assert left == pytest.approx((rho * F.regularizer_grad(mu)).item(), rel=1e-6)
+
+
+def test_adam_follows_the_sign_not_the_size():
+    """Multiplying all losses by a constant changes nothing under Adam: rho alone sets the weights."""
+    runs = [
+        constant_losses(lambda p: torch.optim.Adam(p, lr=1e-2, eps=1e-30), [c * 1.5, c * 0.5], decay=2.0, steps=300)
+        for c in (1.0, 1000.0)
+    ]
+    torch.testing.assert_close(runs[0], runs[1], rtol=1e-9, atol=1e-9)
+
+
+# Every optimizer
+
+
+def optimizers():
+    o = torch.optim
+    plain = {
+        "SGD": (o.SGD, {"momentum": 0.9}),
+        "Adam": (o.Adam, {}),
+        "AdamW": (o.AdamW, {"weight_decay": 0.1}),
+        "NAdam": (o.NAdam, {}),
+        "RAdam": (o.RAdam, {}),
+        "RMSprop": (o.RMSprop, {}),
+        "Adagrad": (o.Adagrad, {}),
+        "Adadelta": (o.Adadelta, {"weight_decay": 0.1}),
+        "Adamax": (o.Adamax, {}),
+        "ASGD": (o.ASGD, {}),
+        "Rprop": (o.Rprop, {}),
+        "SGDW": (trainonce.SGDW, {"momentum": 0.9, "weight_decay": 0.1}),
+    }
+    for name, (kind, settings) in plain.items():
+        for foreach in (False, True):
+            yield pytest.param(kind, {**settings, "foreach": foreach}, id=f"{name}-{'foreach' if foreach else 'single'}")
+    for name in ("SGD", "Adam", "AdamW", "Adagrad"):
+        kind, settings = plain[name]
+        yield pytest.param(kind, {**settings, "fused": True}, id=f"{name}-fused")
+    yield pytest.param(o.Adafactor, {}, id="Adafactor")
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["parameters", "named"])
+@pytest.mark.parametrize(("kind", "settings"), list(optimizers()))
+def test_every_optimizer(kind, settings, named):
+    """The exponents follow the optimizer's own rule on the closed-form gradient, plus the decay, and nothing else."""
+    model = nn.Linear(3, 1).double()
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init={"b": 0.5, "c": 2.0}).double()
+    optimizer = kind(model.named_parameters() if named else model.parameters(), lr=0.01, **settings)
+    trainonce.attach(optimizer, criterion, decay=3.0, lr=0.02)
+    twin = criterion.exponents.detach().clone().requires_grad_()
+    twin_optimizer = kind([twin], lr=0.02, **{**settings, **({"weight_decay": 0} if "weight_decay" in settings else {})})
+    x = torch.randn(16, 3, dtype=torch.float64)
+    for _ in range(12):
+        out = model(x)
+        losses = torch.stack([(out - 1).square().mean(), out.abs().mean(), model.weight.square().sum()])
+        before = twin.detach().clone()
+        twin.grad = F.composite_grad(before, losses.detach())
+        twin_optimizer.step()
+        with torch.no_grad():
+            twin -= 0.02 * 3.0 * F.regularizer_grad(before)
+        optimizer.zero_grad()
+        criterion(losses).backward()
+        optimizer.step()
+        torch.testing.assert_close(criterion.exponents, twin, rtol=1e-11, atol=1e-13)
+    assert optimizer.param_groups[-1]["name"] == "loss_weights"
+
+
+@pytest.mark.parametrize(
+    ("kind", "tolerance"),
+    # Compiled, torch's own AdamW corrects its bias in float32 and is off by 1e-6, with or without us.
+    [(torch.optim.SGD, 1e-12), (torch.optim.AdamW, 1e-5), (trainonce.SGDW, 1e-12)],
+)
+def test_compiled_optimizer(kind, tolerance):
+    def run(compiled):
+        torch.manual_seed(0)
+        model, criterion = nn.Linear(3, 1).double(), trainonce.CompositeLoss(["a", "b"]).double()
+        optimizer = kind(model.parameters(), lr=0.05)
+        trainonce.attach(optimizer, criterion, decay=2.0)
+        step = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
+        x = torch.randn(16, 3, dtype=torch.float64)
+        for _ in range(12):
+            out = model(x)
+            criterion(a=(out - 1).square().mean(), b=out.abs().mean()).backward()
+            step()
+            optimizer.zero_grad()
+        return criterion.exponents.detach()
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(run(True), run(False), rtol=tolerance, atol=1e-13)
+
+
+@pytest.mark.parametrize("preset", ["printed", "consistent"])
+def test_presets_and_parts(preset):
+    def run(**options):
+        return constant_losses(lambda p: torch.optim.SGD(p, lr=0.1), [1.0, 2.0], decay=1.0, steps=5, **options)
+
+    parts = {"printed": ["softplus", "negentropy"], "consistent": "softplus"}[preset]
+    assert torch.equal(run(preset=preset), run(regularizer=parts))
+    assert not torch.equal(run(preset=preset), run(regularizer=["negentropy"]))
+
+
+def test_no_regularizer_is_no_decay():
+    def run(**options):
+        return constant_losses(lambda p: torch.optim.SGD(p, lr=0.1), [1.0, 2.0], steps=5, **options)
+
+    assert torch.equal(run(decay=5.0, regularizer=[]), run(decay=0.0))
+
+
+# Coupled
+
+
+@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_coupled_goes_through_the_optimizer(closure, maximize):
+    w = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    criterion = trainonce.CompositeLoss(["a", "b"]).double()
+    optimizer = torch.optim.Adam([w], lr=0.01, maximize=maximize)
+    trainonce.attach(optimizer, criterion, decay=3.0, coupled=True)
+    twin = criterion.exponents.detach().clone().requires_grad_()
+    twin_optimizer = torch.optim.Adam([twin], lr=0.01, maximize=maximize)
+
+    def compute():
+        optimizer.zero_grad()
+        loss = criterion(a=(w**2).sum(), b=w.abs().sum())
+        loss.backward()
+        return loss
+
+    for _ in range(10):
+        losses = torch.stack([(w**2).sum(), w.abs().sum()]).detach()
+        sign = -1 if maximize else 1
+        twin.grad = F.composite_grad(twin.detach(), losses) + sign * 3.0 * F.regularizer_grad(twin.detach())
+        twin_optimizer.step()
+        if closure:
+            returned = optimizer.step(compute)
+            assert returned.item() == pytest.approx((losses @ F.weights(twin.detach())).item(), rel=0.05)
+        else:
+            compute()
+            optimizer.step()
+        torch.testing.assert_close(criterion.exponents, twin, rtol=1e-12, atol=1e-13)
+
+
+def test_coupled_with_a_scaler_that_a_fused_optimizer_unscales():
+    def run(scaled):
+        w = nn.Parameter(torch.ones(1))
+        criterion = trainonce.CompositeLoss(["a", "b"])
+        optimizer = torch.optim.SGD([w], lr=0.1, fused=True)
+        trainonce.attach(optimizer, criterion, decay=3.0, coupled=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=scaled)
+        for _ in range(5):
+            optimizer.zero_grad()
+            scaler.scale(criterion(a=(w**2).sum(), b=w.abs().sum())).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return criterion.exponents.detach()
+
+    torch.testing.assert_close(run(True), run(False), rtol=1e-6, atol=0)
+
+
+# Real steps only
+
+
+@pytest.mark.parametrize("decay", [0.0, 3.0])
+def test_closure_gives_the_same_as_without(decay):
+    def run(closure):
+        w = nn.Parameter(torch.ones(2, dtype=torch.float64))
+        criterion = trainonce.CompositeLoss(["a", "b"]).double()
+        optimizer = torch.optim.AdamW([w], lr=0.05)
+        trainonce.attach(optimizer, criterion, decay=decay)
+
+        def compute():
+            optimizer.zero_grad()
+            loss = criterion(a=(w**2).sum(), b=(w - 2).abs().sum())
+            loss.backward()
+            return loss
+
+        for _ in range(20):
+            if closure == "positional":
+                optimizer.step(compute)
+            elif closure == "keyword":
+                optimizer.step(closure=compute)
+            else:
+                compute()
+                optimizer.step()
+        return criterion.exponents.detach()
+
+    assert torch.equal(run("positional"), run(None))
+    assert torch.equal(run("keyword"), run(None))
+
+
+def test_accumulation_decays_once_per_step():
+    def run(parts):
+        w = nn.Parameter(torch.ones(4, dtype=torch.float64))
+        criterion = trainonce.CompositeLoss(["a", "b"]).double()
+        optimizer = torch.optim.AdamW([w], lr=0.05)
+        attachment = trainonce.attach(optimizer, criterion, decay=3.0)
+        x = torch.linspace(-1, 1, 8, dtype=torch.float64)
+        for _ in range(10):
+            for part in x.chunk(parts):
+                a, b = (part[:, None] * w - 1).square().mean(), (part[:, None] * w).abs().mean()
+                (criterion(a=a, b=b) / parts).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert attachment.steps == 10
+        return criterion.exponents.detach()
+
+    torch.testing.assert_close(run(4), run(1), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("unscale", [False, True])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_step_that_gradscaler_skips_applies_nothing(kind, fused, unscale):
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = kind([w], lr=0.1, fused=fused)
+    trainonce.attach(optimizer, criterion, decay=3.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    moved = []
+    for bad in (False, True, True, False):
+        before = criterion.exponents.detach().clone(), w.detach().clone()
+        optimizer.zero_grad()
+        loss = criterion(a=(w**2).sum(), b=w.abs().sum())
+        scaler.scale(loss).backward()
+        if bad:
+            w.grad.fill_(math.inf)
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        moved.append((not torch.equal(before[0], criterion.exponents), not torch.equal(before[1], w)))
+    assert moved == [(True, True), (False, False), (False, False), (True, True)]
+
+
+def test_no_gradient_no_decay():
+    """As with weight decay: a step in which the criterion took no part leaves it alone."""
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=3.0)
+    start = criterion.exponents.detach().clone()
+    (w**2).sum().backward()
+    optimizer.step()
+    assert torch.equal(criterion.exponents, start)
+
+
+def test_decay_and_lr_can_be_scheduled_and_are_saved():
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=3.0, lr=0.5)
+    attachment.decay = 1.5
+    saved = optimizer.state_dict()
+    attachment.decay = 9.0
+    optimizer.load_state_dict(saved)
+    assert attachment.decay == 1.5
+    assert attachment.group["lr"] == 0.5
+    assert "decay=1.5" in repr(attachment)
+
+
+def test_tensor_learning_rate():
+    def run(lr):
+        return constant_losses(lambda p: torch.optim.SGD(p, lr=0.1), [1.0, 2.0], decay=1.0, steps=5, lr=lr)
+
+    torch.testing.assert_close(run(torch.tensor(0.05, dtype=torch.float64)), run(0.05), rtol=1e-12, atol=0)
+
+
+def test_freeze_stops_gradients_momentum_and_decay():
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.Adam([w], lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=3.0)
+
+    def step():
+        optimizer.zero_grad()
+        criterion(a=(w**2).sum(), b=(w - 3).abs().sum()).backward()
+        optimizer.step()
+        return criterion.exponents.detach().clone()
+
+    step()
+    criterion.freeze()
+    frozen, w_then = criterion.exponents.detach().clone(), w.detach().clone()
+    for _ in range(5):
+        assert torch.equal(step(), frozen)
+    assert not torch.equal(w, w_then)
+    assert "frozen" in repr(criterion)
+    criterion.unfreeze()
+    assert not torch.equal(step(), frozen)
+
+
+def test_remove_undoes_the_hooks():
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=3.0)
+    attachment.remove()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
+    assert criterion.attachment is None
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    assert len(optimizer.param_groups) == 2
+
+
+# Misuse
+
+
+@pytest.mark.parametrize("decay", [-1, math.nan, math.inf, "2", True, None])
+def test_bad_decay(decay):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(ValueError, match="decay must be a number of at least 0"):
+        trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=decay)
+    assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"lr": -0.1}, "lr must be"),
+        ({"preset": "literal"}, "preset must be one of 'printed', 'consistent'; got 'literal'"),
+        ({"regularizer": ["entropy"]}, "regularizer takes any of 'negentropy', 'softplus'; got 'entropy'"),
+    ],
+)
+def test_bad_options(options, text):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(ValueError, match=text):
+        trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0, **options)
+    assert len(optimizer.param_groups) == 1
+
+
+def test_attaching_twice():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    first, second = (torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1) for _ in range(2))
+    trainonce.attach(first, criterion, decay=1.0)
+    with pytest.raises(RuntimeError, match="already attached to this optimizer"):
+        trainonce.attach(first, criterion, decay=1.0)
+    with pytest.raises(RuntimeError, match="already attached to another optimizer"):
+        trainonce.attach(second, criterion, decay=1.0)
+    assert len(second.param_groups) == 1
+
+
+def test_not_a_criterion():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(TypeError, match=r"needs a trainonce.CompositeLoss; got Linear"):
+        trainonce.attach(optimizer, nn.Linear(1, 1), decay=1.0)
+
+
+def test_exponents_replaced_after_attach():
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    criterion.load_state_dict(trainonce.CompositeLoss(["a", "b"], init=1.0).state_dict(), assign=True)
+    criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
+    with pytest.raises(RuntimeError, match="exponents were replaced after attach"):
+        optimizer.step()
+
+
+def test_copies_are_attached_again():
+    import copy
+
+    model, criterion = nn.Linear(2, 1), trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    trainonce.attach(optimizer, criterion, decay=2.0)
+
+    def train(model, criterion, optimizer, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            out = model(torch.linspace(-1, 1, 8).reshape(4, 2))
+            criterion(a=(out - 1).square().mean(), b=out.abs().mean()).backward()
+            optimizer.step()
+
+    train(model, criterion, optimizer, 5)
+    copied = copy.deepcopy((model, criterion, optimizer))
+    assert copied[1].attachment is None
+    trainonce.attach(copied[2], copied[1], decay=2.0)
+    assert [len(g["params"]) for g in copied[2].param_groups] == [2, 1]
+    train(model, criterion, optimizer, 5)
+    train(*copied, 5)
+    assert torch.equal(criterion.exponents, copied[1].exponents)
+    assert torch.equal(model.weight, copied[0].weight)
+    # Without attaching again, the copy says so.
+    lost = copy.deepcopy((model, criterion, optimizer))
+    with pytest.warns(health.NotAttached, match="attach"):
+        train(*lost, 101)

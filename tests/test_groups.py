@@ -1,0 +1,234 @@
+"""The exponents' own parameter group, in every kind of optimizer and order of calls."""
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from trainonce import health
+
+
+def make(kind=torch.optim.AdamW, model=None, **settings):
+    model = model or nn.Linear(2, 1)
+    return kind(model.parameters(), **({"lr": 0.1} | settings)), trainonce.CompositeLoss(["a", "b"])
+
+
+def train(optimizer, criterion, scheduler=None, steps=1):
+    w = optimizer.param_groups[0]["params"][0]
+    for _ in range(steps):
+        optimizer.zero_grad()
+        criterion(a=(w**2).sum(), b=(w - 1).abs().sum()).backward()
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+
+
+def test_own_group_without_weight_decay():
+    optimizer, criterion = make(weight_decay=0.3, betas=(0.5, 0.6))
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    group = optimizer.param_groups[1]
+    assert group["params"] == [criterion.exponents]
+    assert (group["name"], group["weight_decay"], group["lr"], group["betas"]) == ("loss_weights", 0.0, 0.1, (0.5, 0.6))
+    assert optimizer.param_groups[0]["weight_decay"] == 0.3
+
+
+def test_settings_come_from_the_models_group_not_the_defaults():
+    optimizer = torch.optim.SGD([{"params": nn.Linear(2, 1).parameters(), "momentum": 0.9, "lr": 0.3}], lr=0.1)
+    trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+    assert optimizer.param_groups[1]["momentum"] == 0.9
+    assert optimizer.param_groups[1]["lr"] == 0.3
+
+
+def test_a_shared_tensor_rate_is_not_scheduled_twice():
+    optimizer, criterion = make(torch.optim.SGD, lr=torch.tensor(0.1))
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    train(optimizer, criterion, scheduler)
+    assert [g["lr"].item() for g in optimizer.param_groups] == pytest.approx([0.05, 0.05])
+
+
+def test_named_parameters():
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=0.1)
+    trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+    assert optimizer.param_groups[1]["param_names"] == ["loss_weights.exponents"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_exponents_that_came_with_the_model_are_moved(named):
+    model = nn.ModuleDict({"net": nn.Linear(2, 1), "criterion": trainonce.CompositeLoss(["a", "b"])})
+    params = model.named_parameters() if named else model.parameters()
+    optimizer = torch.optim.AdamW(params, lr=0.1, weight_decay=0.5)
+    trainonce.attach(optimizer, model["criterion"], decay=1.0)
+    assert [len(g["params"]) for g in optimizer.param_groups] == [2, 1]
+    assert optimizer.param_groups[1]["params"][0] is model["criterion"].exponents
+    if named:
+        assert optimizer.param_groups[0]["param_names"] == ["net.weight", "net.bias"]
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def test_a_group_made_by_hand_is_used():
+    model, criterion = nn.Linear(2, 1), trainonce.CompositeLoss(["a", "b"])
+    groups = [{"params": model.parameters()}, {"params": criterion.parameters(), "lr": 0.7, "weight_decay": 0.2}]
+    optimizer = torch.optim.AdamW(groups, lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    assert len(optimizer.param_groups) == 2
+    assert optimizer.param_groups[1]["name"] == "loss_weights"
+    assert optimizer.param_groups[1]["lr"] == 0.7
+    assert optimizer.param_groups[1]["weight_decay"] == 0.0
+
+
+def test_two_criteria_in_one_optimizer():
+    optimizer, first = make()
+    second = trainonce.CompositeLoss(["c", "d"])
+    trainonce.attach(optimizer, first, decay=1.0)
+    trainonce.attach(optimizer, second, decay=2.0)
+    assert [g.get("name") for g in optimizer.param_groups] == [None, "loss_weights", "loss_weights_2"]
+    assert (first.attachment.decay, second.attachment.decay) == (1.0, 2.0)
+
+
+# Refused at once, with what to do instead
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "why"),
+    [
+        (lambda: torch.optim.LBFGS(nn.Linear(2, 1).parameters()), "single parameter group"),
+        (lambda: torch.optim.SparseAdam(list(nn.Embedding(2, 2, sparse=True).parameters())), "sparse gradients only"),
+        (lambda: torch.optim.Muon([nn.Linear(2, 2).weight]), "matrices only"),
+    ],
+    ids=["LBFGS", "SparseAdam", "Muon"],
+)
+def test_optimizers_that_cannot(optimizer, why):
+    optimizer = optimizer()
+    with pytest.raises(TypeError, match=why) as error:
+        trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+    assert "torch.optim.AdamW(criterion.parameters()" in str(error.value)
+    assert len(optimizer.param_groups) == 1
+
+
+def test_the_advice_for_muon_works():
+    model, criterion = nn.Linear(4, 4, bias=False), trainonce.CompositeLoss(["a", "b"])
+    matrices = torch.optim.Muon(model.parameters(), lr=0.01)
+    exponents = torch.optim.AdamW(criterion.parameters(), lr=0.01, weight_decay=0)
+    trainonce.attach(exponents, criterion, decay=1.0)
+    assert len(exponents.param_groups) == 1
+    start = criterion.exponents.detach().clone()
+    out = model(torch.randn(3, 4))
+    criterion(a=out.square().mean(), b=out.abs().mean()).backward()
+    matrices.step(), exponents.step()
+    assert not torch.equal(criterion.exponents, start)
+
+
+def test_wrappers_are_refused():
+    class Wrapper:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+    optimizer, criterion = make()
+    with pytest.raises(TypeError, match=r"got the wrapper Wrapper around AdamW. Call trainonce.attach before"):
+        trainonce.attach(Wrapper(optimizer), criterion, decay=1.0)
+    with pytest.raises(TypeError, match=r"needs a torch.optim.Optimizer; got str"):
+        trainonce.attach("adam", criterion, decay=1.0)
+
+
+@pytest.mark.parametrize("kind", ["StepLR", "CosineAnnealingLR", "LambdaLR", "OneCycleLR"])
+def test_late_attach_is_refused(kind):
+    optimizer, criterion = make()
+    settings = {
+        "StepLR": {"step_size": 1},
+        "CosineAnnealingLR": {"T_max": 5},
+        "LambdaLR": {"lr_lambda": lambda t: 1.0},
+        "OneCycleLR": {"max_lr": 0.1, "total_steps": 5},
+    }[kind]
+    getattr(torch.optim.lr_scheduler, kind)(optimizer, **settings)
+    with pytest.raises(RuntimeError, match="scheduler was built on this optimizer before attach"):
+        trainonce.attach(optimizer, criterion, decay=1.0)
+    assert len(optimizer.param_groups) == 1
+
+
+# Schedulers
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 20),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda t: 0.9**t),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=[0.001, 0.01], total_steps=20),
+        lambda o: torch.optim.lr_scheduler.CyclicLR(o, base_lr=[0.001, 0.01], max_lr=[0.002, 0.02], cycle_momentum=False),
+    ],
+    ids=["cosine", "lambda", "onecycle-per-group", "cyclic-per-group"],
+)
+def test_schedulers_that_keep_the_ratio_are_silent(scheduler):
+    optimizer, criterion = make(lr=0.001)
+    trainonce.attach(optimizer, criterion, decay=1.0, lr=0.01)
+    train(optimizer, criterion, scheduler(optimizer), steps=12)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=20),
+        lambda o: torch.optim.lr_scheduler.CyclicLR(o, base_lr=0.1, max_lr=0.2, cycle_momentum=False),
+    ],
+    ids=["onecycle", "cyclic"],
+)
+def test_schedulers_that_reset_the_rate_are_told(scheduler):
+    optimizer, criterion = make()
+    trainonce.attach(optimizer, criterion, decay=1.0, lr=1.0)
+    with pytest.warns(health.LearningRateReset, match="10 times the model's was asked for, it starts at 1 times"):
+        train(optimizer, criterion, scheduler(optimizer), steps=2)
+
+
+def test_plateau_scheduler_follows_the_reference():
+    optimizer, criterion = make(torch.optim.SGD)
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=10.0)
+    for _ in range(3):
+        train(optimizer, criterion)
+        scheduler.step(criterion.reference())
+    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.0125, 0.0125])
+
+
+# Checkpoints of the optimizer
+
+
+def test_a_state_from_before_attach_loads():
+    old, criterion = make()
+    train(old, trainonce.CompositeLoss(["a", "b"]).freeze(), steps=3)
+    saved = old.state_dict()
+    optimizer, criterion = make()
+    trainonce.attach(optimizer, criterion, decay=1.5, lr=0.2)
+    with pytest.warns(health.NoSavedGroup, match="saved before trainonce.attach"):
+        optimizer.load_state_dict(saved)
+    w = optimizer.param_groups[0]["params"][0]
+    assert optimizer.state[w]["step"] == 3
+    assert (criterion.attachment.decay, criterion.attachment.group["lr"]) == (1.5, 0.2)
+    train(optimizer, criterion, steps=2)
+
+
+def test_attach_after_loading_a_scheduled_state():
+    """initial_lr is there but no scheduler: the next scheduler must find it in the new group too."""
+    old, _ = make()
+    torch.optim.lr_scheduler.StepLR(old, 1, 0.1)
+    optimizer, criterion = make()
+    optimizer.load_state_dict(old.state_dict())
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1, last_epoch=3)
+
+
+def test_group_is_found_after_the_groups_were_replaced():
+    optimizer, criterion = make()
+    attachment = trainonce.attach(optimizer, criterion, decay=1.0)
+    optimizer.load_state_dict(optimizer.state_dict())  # torch makes new group dicts here
+    attachment.decay = 4.0
+    assert optimizer.param_groups[1]["hyperparameter_decay"] == 4.0
+
+
+def test_the_optimizers_state_is_plain_data(tmp_path):
+    optimizer, criterion = make()
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    train(optimizer, criterion)
+    torch.save(optimizer.state_dict(), tmp_path / "o.pt")
+    optimizer.load_state_dict(torch.load(tmp_path / "o.pt", weights_only=True))
