@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce import distributed, functional, health, state
-from trainonce.terms import Losses, Values, check_names, names_error, quoted, read
+from trainonce.terms import Losses, Values, check_names, collect, names_error, quoted, read, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +39,8 @@ class CompositeLoss(nn.Module):
         would take steps 11 times smaller.
     :param nonfinite: What to do with a NaN or infinite loss. ``"propagate"`` (default) lets it through as a plain sum
         would and reads nothing back from the device. ``"skip"`` treats the term as absent from the batch, so that it
-        cannot reach the gradients of the others. ``"raise"`` stops with the term's name. The last two read the values
+        cannot reach the gradients of the others (hand the losses over one by one: a tensor that you stacked yourself
+        still carries the bad one's graph). ``"raise"`` stops with the term's name. The last two read the values
         back once a call.
 
     >>> criterion = CompositeLoss(["ce", "invariance"], init=0.1)
@@ -102,14 +103,15 @@ class CompositeLoss(nn.Module):
         return total
 
     def forward(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
-        values, present = read(self.terms, losses, terms)
+        given, present = collect(self.terms, losses, terms)
+        if self.nonfinite != "propagate":
+            given, present = self._keep_finite(given, present)
+        values = stacked(given)
         if values.device != self.exponents.device:
             raise ValueError(
                 f"The losses are on {values.device}, the criterion is on {self.exponents.device}. "
                 f"Call criterion.to({str(values.device)!r}) before training."
             )
-        if self.nonfinite != "propagate":
-            values, present = self._keep_finite(values, present)
         if torch.is_grad_enabled():
             self._note(values, present)
         weights = self._live_weights(present)
@@ -136,10 +138,17 @@ class CompositeLoss(nn.Module):
             mu = mu.detach() + (mu - mu.detach()) / self.scale
         return functional.weights(mu)
 
-    def _keep_finite(self, values: Tensor, present: tuple[int, ...] | None) -> tuple[Tensor, tuple[int, ...] | None]:
-        finite = torch.isfinite(values.detach()).tolist()  # the one read-back, asked for by the policy
+    def _keep_finite(
+        self, given: Tensor | list[Tensor], present: tuple[int, ...] | None
+    ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
+        """Leave out the losses that are not finite, before they enter the graph.
+
+        Multiplying by zero later would not do: zero times the infinite slope of a bad loss is NaN in the model.
+        """
+        apart = list(given.unbind()) if isinstance(given, Tensor) else given
+        finite = torch.isfinite(torch.stack([loss.detach() for loss in apart])).tolist()  # the policy's one read-back
         if all(finite):
-            return values, present
+            return given, present
         index = range(len(self.terms)) if present is None else present
         bad = [self.terms[i] for i, ok in zip(index, finite, strict=True) if not ok]
         if self.nonfinite == "raise":
@@ -147,10 +156,10 @@ class CompositeLoss(nn.Module):
                 f"The losses {quoted(bad)} are not finite in this batch. Find the cause, or use nonfinite='skip'."
             )
         health.warn(self, health.SkippedTerm, terms=quoted(bad))
-        kept = tuple(i for i, ok in zip(index, finite, strict=True) if ok)
+        kept = [loss for loss, ok in zip(apart, finite, strict=True) if ok]
         if not kept:  # nothing can be learned from this batch: a zero that backward accepts
-            return torch.zeros(1, device=values.device, requires_grad=True), (0,)
-        return torch.stack([v for v, ok in zip(values.unbind(), finite, strict=True) if ok]), kept
+            return [torch.zeros((), device=self.exponents.device, requires_grad=True)], (0,)
+        return kept, tuple(i for i, ok in zip(index, finite, strict=True) if ok)
 
     def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
         """Remember this call's losses for logs and history; no copy to the host."""

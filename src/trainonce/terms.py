@@ -60,14 +60,24 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
 
 
 def read(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> Values:
-    """The losses of one call, stacked in the order of ``terms``; ``None`` marks a term absent from the batch."""
+    """The losses of one call, stacked in the order of ``terms``."""
+    given, present = collect(terms, losses, named)
+    return Values(stacked(given), present)
+
+
+def collect(
+    terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]
+) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
+    """The losses that are there, checked and in the order of ``terms``, and which they are (None: all).
+
+    A stacked tensor stays as it is; ``None`` marks a term absent from the batch.
+    """
     tracking = torch.is_grad_enabled()
     if isinstance(losses, Tensor):
         if named or losses.shape != (len(terms),) or not _usable(losses, 1, losses.device, tracking):
             raise _explain_stacked(terms, losses, named)
-        return Values(losses, None)
+        return losses, None
     values = _in_order(terms, losses, named)
-    present = tuple(i for i, value in enumerate(values) if value is not None)
     given = [value for value in values if value is not None]
     if not given:
         raise ValueError(
@@ -78,7 +88,13 @@ def read(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tens
     for value in given:
         if not (isinstance(value, Tensor) and _usable(value, 0, device, tracking)):
             raise _explain(terms, values)
-    return Values(torch.stack(given), None if len(given) == len(terms) else present)
+    if len(given) == len(terms):
+        return given, None
+    return given, tuple(i for i, value in enumerate(values) if value is not None)
+
+
+def stacked(given: Tensor | list[Tensor]) -> Tensor:
+    return given if isinstance(given, Tensor) else torch.stack(given)
 
 
 def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) -> ValueError:

@@ -1,0 +1,315 @@
+"""CompositeLoss as a module: start, precision, absent and bad terms, printing, copies."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from trainonce import functional as F
+from trainonce import health
+
+
+def losses(*values, dtype=torch.float64):
+    return [torch.tensor(v, dtype=dtype, requires_grad=True) for v in values]
+
+
+# Start
+
+
+@pytest.mark.parametrize("init", [1e-3, 0.1, 1.0, 10.0, 5])
+def test_init_is_the_ratio_to_the_base(init):
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init=init)
+    assert criterion.exponents.dtype == torch.float32
+    assert criterion.exponents.shape == (2,)
+    assert isinstance(criterion.exponents, nn.Parameter)
+    weights = criterion.weights
+    assert not weights.requires_grad
+    assert weights.sum().item() == pytest.approx(1)
+    assert (weights[1:] / weights[0]).tolist() == pytest.approx([init, init], rel=1e-5)
+
+
+def test_init_by_term():
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init={"c": 2.0, "b": 0.5})
+    assert criterion.exponents.tolist() == pytest.approx([math.log(0.5), math.log(2)])
+
+
+@pytest.mark.parametrize("init", [0, -1, math.nan, math.inf, "0.1", True, None])
+def test_bad_init(init):
+    with pytest.raises(ValueError, match="must be a positive number"):
+        trainonce.CompositeLoss(["a", "b"], init=init)
+
+
+@pytest.mark.parametrize("init", [{}, {"b": 1.0, "c": 1.0}, {"a": 1.0, "b": 1.0}])
+def test_bad_init_names(init):
+    with pytest.raises(ValueError, match="one value for each auxiliary term, expects 'b'"):
+        trainonce.CompositeLoss(["a", "b"], init=init)
+
+
+@pytest.mark.parametrize(("settings", "text"), [({"scale": 0}, "scale"), ({"nonfinite": "ignore"}, "nonfinite")])
+def test_bad_settings(settings, text):
+    with pytest.raises(ValueError, match=f"{text} must be"):
+        trainonce.CompositeLoss(["a", "b"], **settings)
+
+
+def test_many_terms():
+    names = [f"t{i}" for i in range(1001)]
+    criterion = trainonce.CompositeLoss(names, init=1.0)
+    values = torch.rand(1001, requires_grad=True)
+    total = criterion(values)
+    total.backward()
+    assert total.item() == pytest.approx(values.mean().item(), rel=1e-5)
+    torch.testing.assert_close(
+        criterion.exponents.grad, F.composite_grad(criterion.exponents.detach(), values.detach())
+    )
+
+
+# Precision and devices
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [
+        lambda m: m.half(),
+        lambda m: m.bfloat16(),
+        lambda m: m.to(torch.float16),
+        lambda m: m.to(dtype=torch.bfloat16),
+        lambda m: m.type(torch.bfloat16),
+        lambda m: m.to("cpu", torch.half),
+    ],
+)
+def test_narrow_casts_leave_the_exponents_alone(cast):
+    model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": trainonce.CompositeLoss(["a", "b"])})
+    exponents = model["criterion"].exponents
+    before = exponents.detach().clone()
+    cast(model)
+    assert model["net"].weight.dtype in (torch.float16, torch.bfloat16)
+    assert model["criterion"].exponents is exponents
+    assert exponents.dtype == torch.float32
+    assert torch.equal(exponents, before)
+
+
+def test_float64_is_honoured():
+    criterion = trainonce.CompositeLoss(["a", "b"]).double()
+    assert criterion.exponents.dtype == torch.float64
+    assert criterion.exponents.item() == math.log(0.1)  # not rounded to float32 on the way
+    criterion.half()
+    assert criterion.exponents.dtype == torch.float64
+    criterion.float()
+    assert criterion.exponents.dtype == torch.float32
+    moved = trainonce.CompositeLoss(["a", "b"])
+    with torch.no_grad():
+        moved.exponents.fill_(0.25)
+    assert moved.double().exponents.item() == 0.25
+
+
+def test_float64_default():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert trainonce.CompositeLoss(["a", "b"]).exponents.dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_narrow_default_dtype():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert trainonce.CompositeLoss(["a", "b"]).exponents.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_meta_device():
+    with torch.device("meta"):
+        model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": trainonce.CompositeLoss(["a", "b"], init=0.5)})
+    criterion = model["criterion"]
+    assert criterion.exponents.is_meta
+    assert "meta device" in repr(criterion)
+    with pytest.raises(RuntimeError, match="meta device"):
+        trainonce.attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1), criterion, decay=1.0)
+    model.to_empty(device="cpu")
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert criterion.exponents.item() == pytest.approx(math.log(0.5))
+    fixed = torch.device("meta")
+    with fixed:
+        other = trainonce.FixedLoss({"a": 1.0, "b": 3.0})
+    other.to_empty(device="cpu").reset_parameters()
+    assert other.weights.tolist() == [0.25, 0.75]
+
+
+def test_other_device():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    with pytest.raises(ValueError, match=r"losses are on meta, the criterion is on cpu. Call criterion.to\('meta'\)"):
+        criterion(torch.ones(2, device="meta", requires_grad=True))
+
+
+# Scale and reference
+
+
+def test_scale_acts_on_the_model_and_not_on_the_exponents():
+    plain, scaled = (trainonce.CompositeLoss(["a", "b"], scale=s).double() for s in (1.0, 11.0))
+    gradients = []
+    for criterion in (plain, scaled):
+        a, b = losses(1.0, 3.0)
+        total = criterion(a=a, b=b)
+        total.backward()
+        gradients.append((total.item(), a.grad.item(), b.grad.item(), criterion.exponents.grad.item()))
+    (value, a, b, mu), scaled_values = gradients
+    assert scaled_values == pytest.approx((11 * value, 11 * a, 11 * b, mu), rel=1e-12)
+    assert "scale 11" in repr(scaled)
+
+
+def test_scale_keeps_the_loss_a_user_comes_from():
+    """Weights 1 and 10, as a plain sum, and as weights that sum to 1 with scale 11."""
+    a, b = losses(0.7, 0.2)
+    assert trainonce.FixedLoss({"a": 1, "b": 10}, scale=11).double()(a=a, b=b).item() == pytest.approx(0.7 + 10 * 0.2)
+
+
+def test_reference_keeps_its_meaning():
+    criterion = trainonce.CompositeLoss(["a", "b"], init=1.0, scale=2.0).double()
+    with pytest.raises(RuntimeError, match="call the criterion first"):
+        criterion.reference()
+    with torch.no_grad():
+        criterion.exponents.fill_(5.0)
+    criterion(losses(1.0, 3.0))
+    assert criterion.reference().item() == 4.0
+    assert not criterion.reference().requires_grad
+    assert criterion.reference(a=torch.tensor(1.0), b=torch.tensor(5.0)).item() == 6.0
+    with torch.no_grad():
+        criterion(torch.tensor([100.0, 100.0], dtype=torch.float64))
+    assert criterion.reference().item() == 4.0  # evaluation is not a training call
+    criterion([losses(1.0)[0], None])
+    assert criterion.reference().item() == 1.0
+    criterion(losses(math.nan, 1.0))
+    assert math.isnan(criterion.reference().item())  # a bad loss is not hidden
+
+
+def test_log_dict():
+    criterion = trainonce.CompositeLoss(["a", "b"], init=1.0)
+    assert set(criterion.log_dict()) == {"weight/a", "weight/b", "exponent/b"}
+    criterion([losses(1.0)[0], None])
+    log = criterion.log_dict()
+    assert set(log) == {"weight/a", "weight/b", "exponent/b", "loss/a", "loss/b", "reference"}
+    assert log["loss/a"].item() == 1.0
+    assert math.isnan(log["loss/b"].item())
+    assert not any(value.requires_grad for value in log.values())
+
+
+# Absent terms
+
+
+def test_absent_term():
+    """Its exponent gets exactly no gradient; the others keep their weights and compare with what is there."""
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init={"b": 0.5, "c": 2.0}).double()
+    lam = criterion.weights
+    a, b = losses(1.0, 4.0)
+    total = criterion(a=a, b=b, c=None)
+    total.backward()
+    assert total.item() == pytest.approx((lam[0] * 1 + lam[1] * 4).item(), rel=1e-14)
+    assert (a.grad.item(), b.grad.item()) == pytest.approx((lam[0].item(), lam[1].item()), rel=1e-14)
+    assert criterion.exponents.grad[1].item() == 0.0
+    mean = (lam[0] * 1 + lam[1] * 4) / (lam[0] + lam[1])
+    assert criterion.exponents.grad[0].item() == pytest.approx((lam[1] * (4 - mean)).item(), rel=1e-12)
+
+
+def test_equal_losses_do_not_move_when_one_is_absent():
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init=1.0).double()
+    criterion([*losses(2.0, 2.0), None]).backward()
+    assert criterion.exponents.grad.abs().max().item() < 1e-15
+
+
+@pytest.mark.parametrize("absent", ["a", "b"])
+def test_absent_with_one_auxiliary_term(absent):
+    criterion = trainonce.CompositeLoss(["a", "b"]).double()
+    values = dict(zip("ab", losses(1.0, 4.0), strict=True)) | {absent: None}
+    criterion(values).backward()
+    # A zero, and not None: every rank then has a gradient to average.
+    assert criterion.exponents.grad.abs().item() < 1e-16
+
+
+# Bad values
+
+
+def test_nonfinite_propagates_by_default():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    a, b = losses(1.0, math.nan)
+    total = criterion(a=a, b=b)
+    total.backward()
+    assert math.isnan(total.item())
+    assert a.grad.item() == pytest.approx(criterion.weights[0].item())  # the model's gradient is the plain sum's
+
+
+def test_nonfinite_raise():
+    criterion = trainonce.CompositeLoss(["a", "b"], nonfinite="raise")
+    with pytest.raises(FloatingPointError, match="losses 'b' are not finite"):
+        criterion(losses(1.0, math.inf))
+    criterion(losses(1.0, 2.0))
+
+
+def test_nonfinite_skip_cannot_reach_the_others():
+    """sqrt at 0 has an infinite slope: even a zero gradient sent back through it would poison the shared weight."""
+    w = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    criterion = trainonce.CompositeLoss(["a", "b"], nonfinite="skip").double()
+    lam = criterion.weights
+    good, bad = ((w - 1) ** 2).sum(), (w.sqrt() / w).sum()
+    with pytest.warns(health.SkippedTerm, match="'b' were not finite"):
+        total = criterion(a=good, b=bad)
+    total.backward()
+    assert w.grad.item() == pytest.approx(-2 * lam[0].item())
+    assert criterion.exponents.grad.item() == 0.0
+    assert math.isnan(criterion.log_dict()["loss/b"].item())
+    poisoned = torch.autograd.grad(torch.where(torch.tensor(False), (w.sqrt() / w).sum(), 0.0) + (w**2).sum(), w)[0]
+    assert math.isnan(poisoned.item())  # what masking without cutting the graph would have given
+
+
+def test_nonfinite_skip_of_all_terms():
+    criterion = trainonce.CompositeLoss(["a", "b"], nonfinite="skip")
+    with pytest.warns(health.SkippedTerm):
+        total = criterion(losses(math.nan, math.inf))
+    total.backward()
+    assert total.item() == 0.0
+    assert criterion.exponents.grad.item() == 0.0
+
+
+# Printing and copying
+
+
+def test_print():
+    criterion = trainonce.CompositeLoss(["ce", "invariance"], init=0.1)
+    text = str(criterion)
+    assert text.splitlines() == [
+        "CompositeLoss(",
+        "  term        weight  ratio to base  exponent",
+        "  ce          0.9091              1         0 (base)",
+        "  invariance  0.0909            0.1   -2.3026",
+        ")",
+    ]
+    assert criterion.as_dict() == pytest.approx({"ce": 1 / 1.1, "invariance": 0.1 / 1.1})
+
+
+def test_a_copy_is_not_attached():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    criterion(losses(1.0, 2.0, dtype=torch.float32))
+    for other in (copy.deepcopy(criterion), pickle.loads(pickle.dumps(criterion))):
+        assert other.attachment is None
+        assert torch.equal(other.exponents, criterion.exponents)
+        assert other.terms == criterion.terms
+        assert not other.exponents._post_accumulate_grad_hooks
+    assert criterion.attachment is not None
+
+
+def test_freeze_without_an_optimizer():
+    criterion = trainonce.CompositeLoss(["a", "b"]).freeze()
+    criterion(losses(1.0, 2.0)).backward()
+    assert criterion.exponents.grad is None
+    assert criterion.frozen
+    criterion.unfreeze()
+    criterion(losses(1.0, 2.0)).backward()
+    assert criterion.exponents.grad is not None
