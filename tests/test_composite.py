@@ -274,6 +274,9 @@ def test_nonfinite_skip_of_all_terms():
     total.backward()
     assert total.item() == 0.0
     assert criterion.exponents.grad.item() == 0.0
+    fixed = trainonce.FixedLoss({"a": 1.0, "b": 0.0}, nonfinite="skip")
+    with pytest.warns(health.SkippedTerm):
+        fixed(losses(math.nan, math.inf)).backward()
 
 
 # Printing and copying

@@ -99,7 +99,11 @@ def test_adams_balance(rho):
     """With softplus alone Adam ends where exp(mu) = s / (rho - s), whatever the losses are; here s = 1."""
     for losses in ([1.5, 0.5, 0.4], [0.15, 0.012, 0.011]):
         mu = constant_losses(
-            lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.9, 0.95)), losses, decay=rho, steps=2000, preset="consistent"
+            lambda p: torch.optim.AdamW(p, lr=1e-2, betas=(0.9, 0.95)),
+            losses,
+            decay=rho,
+            steps=2000,
+            preset="consistent",
         )
         torch.testing.assert_close(mu.exp(), torch.full_like(mu, 1 / (rho - 1)), rtol=2e-3, atol=0)
 
@@ -129,9 +133,7 @@ def test_adam_has_no_balance_below_s():
 def test_sgds_balance():
     """K = 1: the optimizer amplifies the loss's part by 1 / (1 - beta), and not the decay."""
     rho, beta, gap = 0.5, 0.9, 0.3
-    mu = constant_losses(
-        lambda p: trainonce.SGDW(p, lr=0.2, momentum=beta), [0.5, 0.5 - gap], decay=rho, steps=3000
-    )
+    mu = constant_losses(lambda p: trainonce.SGDW(p, lr=0.2, momentum=beta), [0.5, 0.5 - gap], decay=rho, steps=3000)
     lam = F.weights(mu)
     left = (lam[0] * lam[1] * gap / (1 - beta)).item()
     assert left == pytest.approx((rho * F.regularizer_grad(mu)).item(), rel=1e-6)
@@ -167,7 +169,9 @@ def optimizers():
     }
     for name, (kind, settings) in plain.items():
         for foreach in (False, True):
-            yield pytest.param(kind, {**settings, "foreach": foreach}, id=f"{name}-{'foreach' if foreach else 'single'}")
+            yield pytest.param(
+                kind, {**settings, "foreach": foreach}, id=f"{name}-{'foreach' if foreach else 'single'}"
+            )
     for name in ("SGD", "Adam", "AdamW", "Adagrad"):
         kind, settings = plain[name]
         yield pytest.param(kind, {**settings, "fused": True}, id=f"{name}-fused")
@@ -183,7 +187,9 @@ def test_every_optimizer(kind, settings, named):
     optimizer = kind(model.named_parameters() if named else model.parameters(), lr=0.01, **settings)
     trainonce.attach(optimizer, criterion, decay=3.0, lr=0.02)
     twin = criterion.exponents.detach().clone().requires_grad_()
-    twin_optimizer = kind([twin], lr=0.02, **{**settings, **({"weight_decay": 0} if "weight_decay" in settings else {})})
+    twin_optimizer = kind(
+        [twin], lr=0.02, **{**settings, **({"weight_decay": 0} if "weight_decay" in settings else {})}
+    )
     x = torch.randn(16, 3, dtype=torch.float64)
     for _ in range(12):
         out = model(x)

@@ -76,7 +76,9 @@ def test_regularizer_gradient_as_printed(mu):
         e[i] * sum(e[j] * (full[i] - full[j]) for j in range(len(e))) / total**2 + 1 / (1 + math.exp(-full[i]))
         for i in range(1, len(e))
     ]
-    torch.testing.assert_close(F.regularizer_grad(mu), torch.tensor(printed, dtype=torch.float64), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        F.regularizer_grad(mu), torch.tensor(printed, dtype=torch.float64), rtol=1e-9, atol=1e-12
+    )
 
 
 @given(mu=vectors)

@@ -1,6 +1,8 @@
 """On a CUDA device: no host synchronisation on the step path, the whole step in a graph, AMP, devices."""
 
+import contextlib
 import math
+import warnings
 
 import pytest
 import torch
@@ -35,12 +37,15 @@ def step(model, criterion, optimizer, x, absent=False):
     optimizer.zero_grad()
 
 
-class no_synchronisation:  # noqa: N801
-    def __enter__(self):
-        torch.cuda.synchronize()
+@contextlib.contextmanager
+def no_synchronisation():
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls the mode a prototype
         torch.cuda.set_sync_debug_mode("error")
-
-    def __exit__(self, *_):
+    try:
+        yield
+    finally:
         torch.cuda.set_sync_debug_mode("default")
 
 

@@ -156,7 +156,9 @@ def test_late_attach_is_refused(kind):
         lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 20),
         lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda t: 0.9**t),
         lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=[0.001, 0.01], total_steps=20),
-        lambda o: torch.optim.lr_scheduler.CyclicLR(o, base_lr=[0.001, 0.01], max_lr=[0.002, 0.02], cycle_momentum=False),
+        lambda o: torch.optim.lr_scheduler.CyclicLR(
+            o, base_lr=[0.001, 0.01], max_lr=[0.002, 0.02], cycle_momentum=False
+        ),
     ],
     ids=["cosine", "lambda", "onecycle-per-group", "cyclic-per-group"],
 )

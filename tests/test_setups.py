@@ -122,7 +122,7 @@ def test_compiled_criterion_is_one_graph(form):
         if i == 1:
             settled = counter.frame_count
     assert counter.frame_count == settled  # no recompilation as the weights move
-    assert settled == (2 if form == "history" else 1)  # the tally of a step's first call is another graph
+    assert settled == 1
 
 
 @pytest.mark.usefixtures("_fresh_compiler")

@@ -106,6 +106,8 @@ class CompositeLoss(nn.Module):
         given, present = collect(self.terms, losses, terms)
         if self.nonfinite != "propagate":
             given, present = self._keep_finite(given, present)
+            if not len(given):
+                return _nothing(self.exponents)
         values = stacked(given)
         if values.device != self.exponents.device:
             raise ValueError(
@@ -157,8 +159,6 @@ class CompositeLoss(nn.Module):
             )
         health.warn(self, health.SkippedTerm, terms=quoted(bad))
         kept = [loss for loss, ok in zip(apart, finite, strict=True) if ok]
-        if not kept:  # nothing can be learned from this batch: a zero that backward accepts
-            return [torch.zeros((), device=self.exponents.device, requires_grad=True)], (0,)
         return kept, tuple(i for i, ok in zip(index, finite, strict=True) if ok)
 
     def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
@@ -371,6 +371,11 @@ def _sum_of_present(weights: Tensor, values: Tensor, present: tuple[int, ...]) -
     share = there.sum()
     mean = (total / share).detach()
     return total - mean * (share - share.detach())
+
+
+def _nothing(exponents: nn.Parameter) -> Tensor:
+    """The loss of a batch from which nothing can be learned: a zero that backward accepts."""
+    return (0 * exponents).sum() if exponents.requires_grad else exponents.new_zeros((), requires_grad=True)
 
 
 def _still(mu: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ wrapper averages the exponents' gradient. Everywhere else (beside the model, ign
 the ranks would drift apart without a word. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
 backward pass has accumulated the exponents' gradient, it is averaged over the ranks. That is before clipping and before
 GradScaler looks for infinities, so every rank takes the same decision; averaging twice changes nothing, so it is right
-under accumulation and beside a wrapper that averages too.
+under accumulation and beside a wrapper that averages too. Only under ``DistributedDataParallel.join`` it must be off
+(``attach(..., sync=False)``, the criterion called in forward): a rank without data joins DDP's own collectives alone.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def keep_out(module: nn.Module) -> set[nn.Parameter]:
     1
     """
     kept = {id(p) for p in exponents_of(module)}
-    names = [name for name, p in module.named_parameters() if id(p) in kept]
+    names = {name for name, p in module.named_parameters() if id(p) in kept}
+    names |= set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))  # what was kept out before stays out
     ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
     ignore(module, names)  # type: ignore[no-untyped-call]
     return set(exponents_of(module))
@@ -111,17 +113,24 @@ def check_placement(criterion: CompositeLoss) -> None:
     Run once, at the first training call with several ranks.
     """
     active = DistributedDataParallel._active_ddp_module
-    for wrapper in gc.get_objects():
-        if not issubclass(type(wrapper), DistributedDataParallel) or wrapper is active:
+    for wrapper in _ddp_wrappers():
+        if wrapper is active or not getattr(wrapper, "find_unused_parameters", False):  # absent: its __init__ failed
             continue
-        managed = any(p is criterion.exponents for p in wrapper.module.parameters())
-        ignored = getattr(criterion.exponents, "_ddp_ignored", False)
-        if managed and wrapper.find_unused_parameters and not ignored:
+        names = [name for name, p in wrapper.module.named_parameters() if p is criterion.exponents]
+        if any(name not in wrapper.parameters_to_ignore for name in names):
             raise RuntimeError(
                 "This CompositeLoss lies inside a DistributedDataParallel module that looks for unused parameters, but "
                 "is called outside that module's forward: DDP would fail in backward with 'marked ready twice'. Call "
                 "trainonce.keep_out(model) before wrapping the model, or call the criterion inside forward."
             )
+
+
+def _ddp_wrappers() -> list[DistributedDataParallel]:
+    """Every DistributedDataParallel alive; by what refers to the class, as a walk over all objects takes 0.2 s."""
+    kinds: list[type] = [DistributedDataParallel]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return [found for found in gc.get_referrers(*kinds) if isinstance(found, DistributedDataParallel)]
 
 
 # FSDP2: an exponent vector sharded with the rest of the module is a DTensor.

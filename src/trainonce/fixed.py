@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from trainonce import health
 from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
 from trainonce.history import History
 from trainonce.terms import check_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 __all__ = ["FixedLoss", "ReplayLoss", "replay"]
 
@@ -41,6 +43,8 @@ class FixedLoss(CompositeLoss):
         nonfinite: NonFinite = "propagate",
     ) -> None:
         nn.Module.__init__(self)
+        if not isinstance(weights, Mapping):
+            raise TypeError(f"FixedLoss needs a dict of weights by term, base first; got {type(weights).__name__}.")
         self.terms = check_names(weights, "FixedLoss")
         for term, value in weights.items():
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
@@ -62,8 +66,9 @@ class FixedLoss(CompositeLoss):
             self._show()
 
     def _show(self) -> None:
-        """Let the exponents say what the weights are; an infinite one says 0, or that the base has 0."""
-        self.exponents.copy_(self.fixed[1:].log() - self.fixed[0].log())
+        """Let the exponents say what the weights are: minus infinity for 0, infinity where the base has 0."""
+        ratios = torch.where(self.fixed[1:] > 0, self.fixed[1:] / self.fixed[0], 0)
+        self.exponents.copy_(ratios.log())
 
     @property
     def learned(self) -> bool:
@@ -74,13 +79,18 @@ class FixedLoss(CompositeLoss):
         return self.fixed.clone()
 
     def _live_weights(self, present: tuple[int, ...] | None) -> Tensor:
-        return self.fixed
+        return self.weights  # a copy: a schedule, or DistributedDataParallel, writes into the buffer before backward
 
     def _weights_at(self, exponents: Tensor) -> Tensor:
         return self.weights
 
     def _start_weights(self, device: torch.device) -> Tensor:
         return self.fixed.to(device)
+
+    def _is_at_start(self, exponents: Tensor) -> bool:
+        if self.fixed.is_meta:
+            return False
+        return bool(torch.equal(self.fixed.float().cpu(), torch.tensor(self._normalised, dtype=torch.float32)))
 
     def _saved_by_term(self) -> dict[str, Callable[[list[int]], list[int]]]:
         return super()._saved_by_term() | {"fixed": lambda order: order}
@@ -98,12 +108,33 @@ class ReplayLoss(FixedLoss):
                 f"A schedule needs one row of {len(terms)} weights for each step, and at least one step; "
                 f"got shape {tuple(schedule.shape)}."
             )
+        if not schedule.isfinite().all():
+            raise ValueError("A schedule needs finite weights; the recorded run had NaN or infinite ones.")
         super().__init__(dict(zip(terms, schedule[0].tolist(), strict=True)), scale=scale)
-        self.register_buffer("schedule", schedule.to(self.fixed.dtype), persistent=False)
+        if not torch.equal(schedule.float().to(schedule.dtype), schedule):
+            self.double()  # recorded in float64
+        self.register_buffer("schedule", schedule.to(self.fixed), persistent=False)
         self.register_buffer("position", torch.zeros(1, dtype=torch.int64))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Back to the first row."""
+        if "schedule" not in self._buffers:  # still under construction
+            super().reset_parameters()
+            return
+        with torch.no_grad():
+            self.position.zero_()
+            self._turn()
+
+    def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
+        super()._note(values, present)
+        if self._attachment is None and self._calls.calls >= health.PATIENCE:
+            health.warn(self, health.NotReplaying, calls=self._calls.calls)
 
     def _stepped(self, found_inf: Tensor | None) -> None:
         """One row on, unless GradScaler skipped the step; all on the device. The last row holds to the end."""
+        if self._frozen:
+            return
         step = 1 if found_inf is None else (found_inf == 0).to(self.position.device)
         with torch.no_grad():
             self.position.add_(step).clamp_(max=len(self.schedule) - 1)
@@ -112,6 +143,12 @@ class ReplayLoss(FixedLoss):
     def _turn(self) -> None:
         self.fixed.copy_(self.schedule.index_select(0, self.position)[0])
         self._show()
+
+    def _start_weights(self, device: torch.device) -> Tensor:
+        return self.schedule[0].to(device)
+
+    def _is_at_start(self, exponents: Tensor) -> bool:
+        return False  # the rows are exact as recorded
 
 
 def replay(history: History | str | os.PathLike[str], *, scale: float = 1.0) -> ReplayLoss:
@@ -138,4 +175,12 @@ def replay(history: History | str | os.PathLike[str], *, scale: float = 1.0) -> 
     )
     """
     recorded = history if isinstance(history, History) else History.load(history)
-    return ReplayLoss(recorded.terms, recorded.weights(), scale=scale)
+    weights = recorded.weights()
+    steps = recorded.columns()["step"]
+    missing = next((i for i, step in enumerate(steps, start=1) if step != i), None)
+    if missing is not None:
+        raise ValueError(
+            f"The history lacks step {missing}, so the weights would be replayed at the wrong steps. Replay a complete "
+            "one; a killed run is complete if history.flush() was called before its checkpoint was saved."
+        )
+    return ReplayLoss(recorded.terms, weights, scale=scale)

@@ -57,6 +57,7 @@ def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | No
     if not found:
         optimizer.add_param_group(_new_group(optimizer, exponents, lr))
         found = [len(optimizer.param_groups) - 1]
+        _start_adagrad(optimizer, exponents)
     group = optimizer.param_groups[found[0]]
     if lr is not None:
         group["lr"] = lr
@@ -97,6 +98,13 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
     named = "param_names" in first
     group["params"] = [(f"{group['name']}.exponents", exponents)] if named else [exponents]
     return group
+
+
+def _start_adagrad(optimizer: Optimizer, exponents: nn.Parameter) -> None:
+    """Before torch 2.13, Adagrad makes the state of the parameters it is built with and of no others."""
+    if isinstance(optimizer, torch.optim.Adagrad) and not optimizer.state[exponents]:
+        start = optimizer.param_groups[-1]["initial_accumulator_value"]
+        optimizer.state[exponents] = {"step": torch.tensor(0.0), "sum": torch.full_like(exponents, start)}
 
 
 def _take_out(optimizer: Optimizer, exponents: nn.Parameter) -> None:

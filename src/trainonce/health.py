@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import warnings
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -53,6 +54,13 @@ class NotAttached(HealthWarning):
         "An optimizer moves the exponents, but the criterion is not attached to it: no hyperparameter decay, no own "
         "parameter group, no averaging over ranks. Call trainonce.attach(optimizer, criterion, decay=...); after a "
         "deepcopy, call it again for the copies."
+    )
+
+
+class NotReplaying(HealthWarning):
+    text = (
+        "The recorded weights were used in {calls} training calls but stand at their first row: only the steps of an "
+        "attached optimizer move them on. Call trainonce.attach(optimizer, criterion, decay=0)."
     )
 
 
@@ -165,13 +173,23 @@ class HistoryDamaged(HealthWarning):
 
 
 def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
-    """Give the warning, once per owner."""
+    """Give the warning, once per owner. Not while torch.compile traces: no warning can be part of a graph."""
+    if torch.compiler.is_compiling():
+        return
     given: set[str] = owner.__dict__.setdefault("_warned", set())
     if category.__name__ in given:
         return
     given.add(category.__name__)
     text = f"{category.text.format(**facts)} [docs/health.md#{category.anchor()}]"
-    warnings.warn(text, category, stacklevel=3)
+    warnings.warn(text, category, stacklevel=_level())
+
+
+def _level() -> int:
+    """How many calls up the user's own line is: a warning points there, not into trainonce or torch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in ("trainonce", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class CallWatch:
@@ -199,10 +217,11 @@ class CallWatch:
                 if attachment.steps == 0:
                     warn(criterion, NeverStepped, calls=self.calls)
             return
-        if criterion.frozen or is_capturing(criterion.exponents):
+        exponents = criterion.exponents.detach()
+        if criterion.frozen or is_capturing(exponents) or distributed.is_sharded(exponents):
             return
         if self._moved is None:
-            self._moved = Reading(torch.ne(criterion.exponents.detach(), first).any())
+            self._moved = Reading(_differ(exponents, first.to(exponents.device)))
         if self._moved.ready():
             moved = bool(self._moved.value())
             self._first = None
@@ -232,7 +251,7 @@ class StepWatch:
 
     def before_step(self, exponents: Tensor) -> None:
         if self._after is not None:
-            self._outside = Reading(torch.ne(exponents.detach(), self._after).any())
+            self._outside = Reading(_differ(exponents.detach(), self._after))
             self._after = None
 
     def after_step(self, attachment: Attachment, exponents: Tensor) -> None:
@@ -246,9 +265,9 @@ class StepWatch:
         criterion, group = attachment.criterion, attachment.group
         if group.get("weight_decay", 0) != 0:
             warn(criterion, WeightDecay, weight_decay=group["weight_decay"])
-        found = attachment.scheduled_lr_ratio()
-        if found is not None and not math.isclose(found, attachment.lr_ratio, rel_tol=1e-6):
-            warn(criterion, LearningRateReset, ratio=attachment.lr_ratio, found=found)
+        found, asked = attachment.scheduled_lr_ratio(), attachment.lr_ratio
+        if found is not None and not math.isnan(asked) and not math.isclose(found, asked, rel_tol=1e-6):
+            warn(criterion, LearningRateReset, ratio=asked, found=found)
         if distributed.is_sharded(exponents):
             return  # its values would need a collective call; the sharding keeps the ranks equal
         mu = exponents.detach()
@@ -270,18 +289,20 @@ class StepWatch:
         step, reading = self._reading
         self._reading = None
         values, n = reading.value().tolist(), len(criterion.terms)
-        sample = Sample(step, values[:n], values[n : 2 * n - 1], values[2 * n - 1 : 3 * n - 1])
-        self._first = self._first or sample
-        zero = {t for t, v in zip(criterion.terms, sample.losses, strict=True) if v == 0}
-        start = criterion._start_weights(torch.device("cpu")).tolist()
-        facts = diagnose(criterion.terms, sample, self._first, start, self._zero & zero)
-        self._zero = zero
-        for category, found in facts:
-            if criterion.learned and not (criterion.frozen and category is NotMoving):
-                warn(criterion, category, **found, **_lr_of(category, attachment))
+        if criterion.learned:
+            sample = Sample(step, values[:n], values[n : 2 * n - 1], values[2 * n - 1 : 3 * n - 1])
+            self._judge(attachment, sample)
         spread = max(map(abs, values[3 * n - 1 :]), default=0.0)
         if spread > 0:
             warn(criterion, RanksDiffer, spread=spread)
+
+    def _judge(self, attachment: Attachment, sample: Sample) -> None:
+        criterion = attachment.criterion
+        first = self._first = sample if criterion.frozen else self._first or sample  # frozen ones need not move
+        zero = {t for t, v in zip(criterion.terms, sample.losses, strict=True) if v == 0}
+        for category, found in diagnose(criterion.terms, sample, first, _starting(criterion), self._zero & zero):
+            warn(criterion, category, **found, **_lr_of(category, attachment))
+        self._zero = zero
 
 
 def diagnose(
@@ -291,7 +312,7 @@ def diagnose(
     if sample.step - first.step >= PATIENCE - 1 and sample.exponents == first.exponents:
         yield NotMoving, {"steps": sample.step}
     for term, weight, begin in zip(terms, sample.weights, start, strict=True):
-        if weight > COLLAPSED and weight > begin and sample.step > 1:
+        if weight > COLLAPSED and 1 - weight < 0.5 * (1 - begin):  # a tiny init starts there, by choice
             yield Collapsed, {"term": term, "weight": weight}
         if weight < DEAD and weight < 0.1 * begin:
             yield DeadTerm, {"term": term, "reason": f"its weight fell to {weight:.1e}"}
@@ -312,6 +333,18 @@ def diagnose(
                     "low": low,
                 },
             )
+
+
+def _differ(exponents: Tensor, other: Tensor) -> Tensor:
+    """Whether any exponent changed, on the device; NaN that stays NaN did not."""
+    return torch.isclose(exponents, other, rtol=0, atol=0, equal_nan=True).logical_not().any()
+
+
+def _starting(criterion: CompositeLoss) -> list[float]:
+    """The weights of init, without asking the device."""
+    top = max(0.0, *criterion._init_exponents)
+    ratios = [math.exp(mu - top) for mu in (0.0, *criterion._init_exponents)]
+    return [ratio / sum(ratios) for ratio in ratios]
 
 
 def _padded(criterion: CompositeLoss, like: Tensor) -> Tensor:

@@ -8,21 +8,22 @@ when the file is read again.
 from __future__ import annotations
 
 import atexit
+import bisect
 import json
 import math
+import os
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from trainonce import distributed, health
-from trainonce.reading import Reading
+from trainonce.reading import Reading, is_capturing
 from trainonce.terms import quoted
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
     from typing import Self
 
@@ -31,19 +32,26 @@ if TYPE_CHECKING:
 __all__ = ["History"]
 
 FORMAT = 1
+HEAD = "trainonce_history"
+_JSON = json.JSONEncoder(allow_nan=False)
 
 
 class History:
     """Records losses, weights, exponents and the two parts of each update, once per real optimizer step.
 
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
-    step that GradScaler skips leaves no row.
+    step that GradScaler skips leaves no row. Steps inside a CUDA graph cannot be recorded.
+
+    .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step; the losses of that step
+        then count in the means of the next row.
 
     :param path: A JSON-lines file to write. Without one, the rows are kept in memory only. With several ranks only the
         first writes.
     :param step: Where a resumed run goes on: the number of optimizer steps the loaded checkpoint had made. Rows after
-        it, from the run that was cut off, no longer count. Needed if the file already holds rows.
-    :param block: How many steps travel and are written at a time.
+        it, from the run that was cut off, are removed when the history is attached. Needed if the file already holds
+        rows.
+    :param block: How many steps travel and are written at a time. Before saving a checkpoint call :meth:`flush`, or
+        the steps of the last block may be missing after a kill.
 
     >>> import trainonce
     >>> w, history = torch.nn.Parameter(torch.ones(1)), History()
@@ -66,6 +74,8 @@ class History:
     ) -> None:
         if block < 1:
             raise ValueError(f"block must be at least 1; got {block}.")
+        if step is not None and step < 0:
+            raise ValueError(f"step is the number of steps made so far and must be at least 0; got {step}.")
         self.path = None if path is None else Path(path)
         self.terms: tuple[str, ...] = ()
         self._block = block
@@ -73,74 +83,70 @@ class History:
         self._coming: Reading | None = None
         self._done: list[Tensor] = []  # on the host, one block of rows each
         self._steps: list[int] = []
-        self._mark: int | None = None
-        self._torn = False
+        self._last = step or 0  # the number of the last step
+        self._cut: int | None = None  # where the good part of the file ends, if anything may follow it
+        self._unwritten = b""
         if self.path is not None and _is_first_rank():
-            self._start_file(self.path, step)
-        at_exit = weakref.WeakMethod(self.flush)
-        atexit.register(lambda: (flush := at_exit()) and flush())
+            self._open(self.path, step)
+        self._process = os.getpid()
+        _alive.add(self)
 
-    def _start_file(self, path: Path, step: int | None) -> None:
+    def _open(self, path: Path, step: int | None) -> None:
+        """Take over what the file holds. It is not changed before the first write."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab+") as file:
-                file.seek(0)
-                content = file.read()
-                if b"\n" not in content:  # empty, or a first line torn by a kill
-                    file.truncate(0)
+            with path.open("ab"):
+                content = path.read_bytes()
         except OSError as error:
             raise OSError(
                 f"The history file {path} cannot be written: {error.strerror}. Choose another path."
             ) from None
-        if b"\n" not in content:
+        if _is_torn_head(content):
+            self._cut = 0
             return
-        self.terms, steps, self._done = _read(path, self)
-        self._steps = steps
-        if steps and step is None:
+        found = _read(path, content, self)
+        if found.steps and step is None:
             raise ValueError(
-                f"The history file {path} already holds {len(steps)} steps. To go on from a checkpoint pass step=, the "
-                "number of optimizer steps it had made; for a new run choose another path."
+                f"The history file {path} already holds {len(found.steps)} steps. To go on from a checkpoint pass "
+                "step=, the number of optimizer steps it had made; for a new run choose another path."
             )
-        self._torn = not content.endswith(b"\n")
-        self._mark = step = step or 0
-        kept = [i for i, s in enumerate(steps) if s <= step]
-        if self._done:
-            self._done = [torch.cat(self._done)[kept]]
-        self._steps = [steps[i] for i in kept]
+        kept = bisect.bisect_right(found.steps, self._last)
+        self.terms, self._steps, self._cut = found.terms, found.steps[:kept], found.ends[kept]
+        self._done = [found.table[:kept]] if kept else []
 
     # What attach calls
 
     def bind(self, terms: tuple[str, ...]) -> None:
-        """Take the names of the terms; the first write puts them at the head of the file."""
+        """Take the names of the terms, and start the file or cut what a resumed run does again."""
         if self.terms and self.terms != terms:
             raise ValueError(
                 f"The history records the terms {quoted(self.terms)}; this criterion has {quoted(terms)}. "
                 "Use one history for each criterion."
             )
-        fresh = not self.terms
         self.terms = terms
-        if fresh:
-            self._write([{"trainonce_history": FORMAT, "terms": list(terms)}])
-        elif self._mark is not None:
-            self._write([{"resume": self._mark}])
-            self._mark = None
+        self._write([])
 
     def append(self, row: Tensor) -> None:
-        """One step's row, as :func:`row` lays it out. No waiting: it is read a block later."""
+        """One step's row, as :func:`row` lays it out. No waiting: a full block is sent, and written once it arrived."""
+        if is_capturing(row):
+            raise RuntimeError(
+                "A history cannot record steps inside a CUDA graph: replaying the graph runs no Python. Attach without "
+                "history=, or keep the optimizer step out of the graph."
+            )
         self._rows.append(row)
         if len(self._rows) >= self._block:
             self._collect()
-            self._coming = Reading(torch.stack(self._rows))
-            self._rows = []
+            self._send()
+        if self._coming is not None and self._coming.ready():
+            self._collect()
 
     # What a user calls
 
     def flush(self) -> None:
-        """Bring every row to the host and the file."""
+        """Bring every row to the host and the file. Done by itself when the history is deleted or Python ends."""
         self._collect()
         if self._rows:
-            self._coming = Reading(torch.stack(self._rows))
-            self._rows = []
+            self._send()
             self._collect()
 
     def columns(self) -> dict[str, list[Any]]:
@@ -172,31 +178,58 @@ class History:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"There is no history file at {path}.")
-        history.terms, history._steps, history._done = _read(path, history)
+        found = _read(path, path.read_bytes(), history)
+        history.terms, history._steps, history._done = found.terms, found.steps, [found.table]
         return history
+
+    # From the device to the host to the file
+
+    def _send(self) -> None:
+        self._coming = Reading(torch.stack(self._rows))
+        self._rows = []
 
     def _collect(self) -> None:
         if self._coming is None:
             return
         block, self._coming = self._coming.value(), None
         block = block[block[:, -1] == 0][:, :-1]  # the last entry marks a skipped step
-        first = (self._steps[-1] if self._steps else self._mark or 0) + 1
-        steps = list(range(first, first + len(block)))
+        steps = range(self._last + 1, self._last + 1 + len(block))
+        self._last += len(block)
         self._done.append(block)
         self._steps += steps
-        self._write([_line(self.terms, step, row) for step, row in zip(steps, block.tolist(), strict=True)])
+        self._write(list(_lines(self.terms, steps, block)))
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
-        if self.path is None or not lines or not _is_first_rank():
+        """Append the lines and whatever an earlier failure left unwritten."""
+        if self.path is None or not _is_first_rank():
             return
-        text = "".join(json.dumps(line) + "\n" for line in lines)
+        self._unwritten += _encode(lines)
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(("\n" if self._torn else "") + text)
-            self._torn = False
+            with self.path.open("ab", buffering=0) as file:
+                if self._cut is not None:
+                    file.truncate(self._cut)
+                self._cut = file.seek(0, os.SEEK_END)  # should this write fail halfway, the next one cuts it off
+                head = b"" if self._cut else _encode([{HEAD: FORMAT, "terms": self.terms}])
+                rest = head + self._unwritten
+                while rest:
+                    rest = rest[file.write(rest) :]
+            self._cut, self._unwritten = None, b""
         except OSError as error:
-            self._torn = True
-            health.warn(self, health.HistoryLost, path=self.path, reason=error.strerror)
+            health.warn(self, health.HistoryLost, path=self.path, reason=error.strerror or error)
+
+    def __del__(self) -> None:
+        # Not in a forked child, such as a data loader's worker: the rows are the parent's to write.
+        if getattr(self, "_process", None) == os.getpid():
+            self.flush()
+
+
+_alive: weakref.WeakSet[History] = weakref.WeakSet()
+
+
+@atexit.register
+def _flush_all() -> None:
+    for history in list(_alive):
+        history.__del__()
 
 
 class Tally:
@@ -208,6 +241,7 @@ class Tally:
 
     def add(self, values: Values, terms: int) -> None:
         losses = values.padded(terms)
+        losses = losses.to(torch.promote_types(losses.dtype, torch.float32))  # a sum in bfloat16 stops growing
         if values.present is None:
             seen = torch.ones_like(losses)
         else:
@@ -247,53 +281,73 @@ def _columns(terms: tuple[str, ...]) -> list[str]:
     return [*per_term, *learned, "lr"]
 
 
-def _line(terms: tuple[str, ...], step: int, values: list[float]) -> dict[str, Any]:
-    line: dict[str, Any] = {"step": step}
-    for name, value in zip(_columns(terms), values, strict=True):
+def _lines(terms: tuple[str, ...], steps: range, block: Tensor) -> Iterator[dict[str, Any]]:
+    names = _columns(terms)
+    for step, values in zip(steps, block.tolist(), strict=True):
         # JSON has no NaN; the words keep the file readable by any reader.
-        line[name] = value if math.isfinite(value) else str(value)
-    return line
+        words = [v if math.isfinite(v) else str(v) for v in values]
+        yield {"step": step} | dict(zip(names, words, strict=True))
 
 
-def _read(path: Path, owner: History) -> tuple[tuple[str, ...], list[int], list[Tensor]]:
-    """The terms, steps and rows of a file; whatever cannot be read is left out, and said unless it is a torn end."""
-    lines = path.read_bytes().split(b"\n")
-    parsed = [_parse(line) for line in lines if line]
-    bad = sum(p is None for p in parsed) - (bool(lines[-1]) and parsed[-1] is None)
-    records = [p for p in parsed if p is not None]
-    if not records or "trainonce_history" not in records[0]:
-        raise ValueError(f"{path} is not a history file: its first line does not name the terms.")
-    if records[0]["trainonce_history"] > FORMAT:
-        raise ValueError(f"{path} was written by a newer trainonce. Update trainonce to read it.")
-    terms = tuple(records[0]["terms"])
-    table = dict(_rows(records[1:], _columns(terms)))
-    bad += len(records) - 1 - sum("resume" in r or "step" in r for r in records[1:])
+def _encode(lines: list[dict[str, Any]]) -> bytes:
+    return "".join(_JSON.encode(line) + "\n" for line in lines).encode()
+
+
+class _Found(NamedTuple):
+    """What a file holds. ``ends``: where its first line ends, then each row's, in bytes."""
+
+    terms: tuple[str, ...]
+    steps: list[int]
+    table: Tensor
+    ends: list[int]
+
+
+def _read(path: Path, content: bytes, owner: History) -> _Found:
+    """A file's rows; a line that cannot be read is left out, and said unless it is the torn end."""
+    head, *lines = content.split(b"\n")
+    names = _columns(terms := _terms(path, head))
+    steps: list[int] = []
+    table: list[list[float]] = []
+    end = len(head) + 1
+    ends, bad = [end], 0
+    for line in lines[:-1]:  # after the last newline comes nothing, or what a kill tore
+        end += len(line) + 1
+        row = _parse(line, names)
+        if row is None or (steps and row[0] <= steps[-1]):
+            bad += 1
+            continue
+        steps.append(row[0])
+        table.append(row[1])
+        ends.append(end)
     if bad:
         health.warn(owner, health.HistoryDamaged, count=bad, path=path)
-    steps = list(table)
-    return (
-        terms,
-        steps,
-        [torch.tensor([table[s] for s in steps], dtype=torch.float64)] if steps else [],
-    )
+    rows = torch.tensor(table, dtype=torch.float64, device="cpu").reshape(len(table), len(names))
+    return _Found(terms, steps, rows, ends)
 
 
-def _rows(records: list[dict[str, Any]], names: list[str]) -> Iterator[tuple[int, list[float]]]:
-    table: dict[int, list[float]] = {}
-    for record in records:
-        if "resume" in record:
-            table = {s: values for s, values in table.items() if s <= record["resume"]}
-        elif "step" in record:
-            table[record["step"]] = [float(record[name]) for name in names]
-    yield from sorted(table.items())
+def _terms(path: Path, head: bytes) -> tuple[str, ...]:
+    try:
+        found = json.loads(head)
+        version, terms = int(found[HEAD]), tuple(map(str, found["terms"]))
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is not a history file: its first line does not name the terms.") from None
+    if version > FORMAT:
+        raise ValueError(f"{path} was written by a newer trainonce. Update trainonce to read it.")
+    return terms
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes, names: list[str]) -> tuple[int, list[float]] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+        return int(found["step"]), [float(found[name]) for name in names]
+    except (ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
+
+
+def _is_torn_head(content: bytes) -> bool:
+    """Whether a file holds nothing yet: it is empty, or a kill tore its first line."""
+    start = b'{"' + HEAD.encode()
+    return b"\n" not in content and (content.startswith(start) or start.startswith(content))
 
 
 def _is_first_rank() -> bool:

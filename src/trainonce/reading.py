@@ -21,7 +21,7 @@ class Reading:
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
         else:
-            self._host = tensor.cpu().clone()
+            self._host = tensor.to("cpu", copy=True)
 
     def ready(self) -> bool:
         return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]

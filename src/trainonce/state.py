@@ -28,7 +28,7 @@ def decode(saved: Tensor) -> dict[str, Any]:
     """The saved description, or a ValueError that says what is wrong with it."""
     try:
         found: dict[str, Any] = json.loads(bytes(saved.tolist()).decode())
-        version, _ = found["version"], (found["kind"], found["terms"], found["frozen"])
+        version, _ = int(found["version"]), (found["kind"], set(found["terms"]), found["frozen"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError("The saved description of the loss terms cannot be read: the checkpoint is damaged.") from None
     if version > VERSION:

@@ -1,0 +1,526 @@
+"""What learned loss weights cost: the time of a whole training step over that of a plain weighted sum.
+
+    python benchmarks/overhead.py                        # small MLP and ResNet-18 on one CPU thread, about 10 minutes
+    python benchmarks/overhead.py --device cuda          # also a ViT, and checks for host syncs and CUDA graphs
+
+A step is forward, losses, weighting, backward, AdamW step and zero_grad. All methods of a cell run interleaved, in
+random order inside each round, so that drift of the machine hits all alike; each is compared with the static sum of the
+same round. Intervals are the 95 % order-statistics interval of the median of these paired values (no assumption on
+their distribution). The static sum is entered twice: what its second row shows is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import gc
+import importlib.metadata
+import json
+import math
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from _methods import BASELINE, METHODS, OURS, UW, attached, static, training_step
+from _models import MODELS, Problem, make
+
+import trainonce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Step = Callable[[], None]
+
+BLOCK_SECONDS = 0.01  # steps shorter than this are timed several at a time
+WARM_UP = 100  # steps; also what DWA needs until its weights move
+FEW_ROUNDS = 6  # with fewer there is no 95 % interval
+
+
+class Estimate(NamedTuple):
+    """A median with its 95 % interval; the ends are NaN where there are too few values for one."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+def median_interval(values: Iterable[float]) -> Estimate:
+    """The median and the order statistics that enclose the true median with probability 0.95."""
+    ordered = sorted(values)
+    n, k, tail = len(ordered), 0, 0
+    while tail + math.comb(n, k) <= 0.025 * 2**n:
+        tail += math.comb(n, k)
+        k += 1
+    middle = statistics.median(ordered)
+    return Estimate(middle, ordered[k - 1], ordered[n - k]) if k else Estimate(middle)
+
+
+# Timing
+
+
+@dataclass
+class Entry:
+    """One method in a cell: its step, the seconds per step of each round it took part in, and what to say of it."""
+
+    name: str
+    step: Step | None = None
+    times: dict[int, float] = field(default_factory=dict)
+    used: float = 0.0  # seconds
+    peak: float | None = None  # MiB a step needs on top of what is allocated between steps
+    note: str = ""
+
+
+@dataclass
+class Clock:
+    device: torch.device
+    kind: str = "wall"
+
+    def seconds(self, step: Step, count: int) -> float:
+        """The time of ``count`` steps, the device's work included."""
+        read = time.process_time if self.kind == "cpu" else time.perf_counter
+        self.wait()
+        begin = read()
+        for _ in range(count):
+            step()
+        self.wait()
+        return read() - begin
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def start(name: str, problem: Problem, clock: Clock, limit: float) -> Entry:
+    """Build a method's step and warm it up. What cannot run, or is too slow to repeat, stays in the table as that."""
+    try:
+        entry = Entry(name, METHODS[name](problem.fresh()))
+        first = clock.seconds(entry.step, 1)
+        if first > limit:
+            return Entry(name, None, {0: first}, note=f"one cold step only, over {limit:g} s")
+        begin = time.perf_counter()
+        for _ in range(WARM_UP):
+            entry.step()
+            if time.perf_counter() - begin > limit / 4:
+                break
+        entry.peak = peak_of_step(entry.step, clock)
+    except ImportError as error:
+        return Entry(name, note=f"not installed: {error}")
+    except RuntimeError as error:  # out of memory on a GPU is one of these
+        return Entry(name, note=f"failed: {str(error).splitlines()[0][:90]}")
+    return entry
+
+
+def peak_of_step(step: Step, clock: Clock) -> float | None:
+    if clock.device.type != "cuda":
+        return None  # the CPU allocator keeps no such count
+    clock.wait()
+    torch.cuda.reset_peak_memory_stats(clock.device)
+    before = torch.cuda.memory_allocated(clock.device)
+    step()
+    clock.wait()
+    return (torch.cuda.max_memory_allocated(clock.device) - before) / 2**20
+
+
+def run_rounds(entries: list[Entry], clock: Clock, limit: float, rng: random.Random) -> int:
+    """Time all entries in turn until the first has used ``limit`` seconds; a slower one stops when it has."""
+    live = [e for e in entries if e.step is not None]
+    gc.collect()
+    gc.freeze()  # or each collection would walk over the models of all methods
+    block = max(1, round(BLOCK_SECONDS / clock.seconds(live[0].step, 3) * 3))
+    for turn in range(sys.maxsize):
+        taking_part = [e for e in live if e.used < limit]
+        if live[0] not in taking_part:
+            break
+        rng.shuffle(taking_part)
+        for entry in taking_part:
+            entry.step()  # untimed: the caches are still full of the method before
+            spent = clock.seconds(entry.step, block)
+            entry.times[turn] = spent / block
+            entry.used += spent
+    gc.unfreeze()
+    for entry in live:
+        if len(entry.times) < FEW_ROUNDS:
+            entry.note = f"stopped after {len(entry.times)} rounds, {limit:g} s"
+    return block
+
+
+def paired(entry: Entry, base: Entry, compare: Callable[[float, float], float]) -> Estimate:
+    if entry.step is None:  # timed once, outside the rounds
+        middle = statistics.median(base.times.values())
+        return Estimate(compare(entry.times[0], middle))
+    return median_interval(compare(t, base.times[turn]) for turn, t in entry.times.items() if turn in base.times)
+
+
+# One cell of the table
+
+
+def measure_cell(model: str, losses: int, options: argparse.Namespace, clock: Clock) -> list[dict[str, Any]]:
+    problem = make(model, losses, clock.device, options.seed)
+    entries = [start(name, problem, clock, options.seconds) for name in options.methods]
+    block = run_rounds(entries, clock, options.seconds, random.Random(options.seed))
+    base = entries[0]
+    rows = [{"model": model, "losses": losses, "block": block} | row_of(entry, base) for entry in entries]
+    print_cell(rows)
+    by_name = {e.name: e for e in entries if e.times}
+    for line in verdicts(by_name, rows):
+        print(line)
+    return rows
+
+
+def row_of(entry: Entry, base: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": entry.name, "note": entry.note, "rounds": len(entry.times)}
+    if not entry.times:
+        return row
+    ratio = paired(entry, base, lambda t, b: t / b)
+    added = paired(entry, base, lambda t, b: (t - b) * 1e6)
+    row["ms"] = statistics.median(entry.times.values()) * 1e3
+    row |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True))
+    row |= dict(zip(("added_us", "added_us_low", "added_us_high"), added, strict=True))
+    row["peak_mib"] = entry.peak
+    return {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()}
+
+
+def print_cell(rows: list[dict[str, Any]]) -> None:
+    first = rows[0]
+    print(f"\n{first['model']}, {first['losses']} losses, {first['block']} steps a round")
+    memory = any(row.get("peak_mib") is not None for row in rows)
+    peak = "  step MiB" if memory else ""
+    print(f"  {'method':<17}{'ms':>9}  {'ratio':<24}{'added us':<29}{'rounds':>6}{peak}")
+    for row in rows:
+        if "ms" not in row:
+            print(f"  {row['method']:<17}{'-':>9}  {row['note']}")
+            continue
+        ratio = shown(row, "ratio", 3, "x")
+        added = shown(row, "added_us", 0, "", sign="+")
+        peak = f"{row['peak_mib']:>10.1f}" if row["peak_mib"] is not None else ""
+        note = f"  {row['note']}" if row["note"] else ""
+        print(f"  {row['method']:<17}{row['ms']:9.3f}  {ratio:<24}{added:<29}{row['rounds']:>6}{peak}{note}")
+
+
+def shown(row: dict[str, Any], key: str, digits: int, unit: str, sign: str = "") -> str:
+    text = f"{row[key]:{sign}.{digits}f}{unit}"
+    if row[f"{key}_low"] is None:
+        return text
+    return f"{text} [{row[f'{key}_low']:{sign}.{digits}f}, {row[f'{key}_high']:{sign}.{digits}f}]"
+
+
+def verdicts(entries: dict[str, Entry], rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The two goals: within 1.01x of the static sum for steps of 20 ms and more, and no slower than TorchJD's UW."""
+    if OURS in entries and rows[0]["ms"] >= 20:
+        yield "  goal, ours within 1.01x of the static sum: " + decided(paired(entries[OURS], entries[BASELINE], _over))
+    if OURS in entries and UW in entries:
+        difference = paired(entries[OURS], entries[UW], lambda ours, uw: (ours - uw) * 1e6)
+        text = f"{difference.value:+.0f} us [{difference.low:+.0f}, {difference.high:+.0f}]"
+        yield f"  goal, ours no slower than {UW}: {text}: {decided(difference)}"
+
+
+def _over(ours: float, base: float) -> float:
+    return ours / base - 1.01
+
+
+def decided(difference: Estimate) -> str:
+    """Whether a difference is at most 0, as far as its interval tells."""
+    if difference.high <= 0:
+        return "yes"
+    return "no" if difference.low > 0 else f"open, the interval holds both; by the median {_word(difference)}"
+
+
+def _word(difference: Estimate) -> str:
+    return "yes" if difference.value <= 0 else "no"
+
+
+def print_summary(rows: list[dict[str, Any]]) -> None:
+    print("\nRatio to the static sum, by number of losses")
+    for model in dict.fromkeys(row["model"] for row in rows):
+        cells = {(row["method"], row["losses"]): row for row in rows if row["model"] == model}
+        counts = list(dict.fromkeys(losses for _, losses in cells))
+        print(f"  {model:<17}" + "".join(f"{n:>9}" for n in counts))
+        for method in dict.fromkeys(name for name, _ in cells):
+            ratios = [cells[method, n].get("ratio") for n in counts]
+            print(f"  {method:<17}" + "".join(f"{'-' if r is None else f'{r:.3f}':>9}" for r in ratios))
+
+
+# Checks that need a GPU
+
+
+def check_cuda(device: torch.device, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """No host synchronisation in a whole step, and the whole step in a CUDA graph. Prints PASS or FAIL for each."""
+    problem = make("mlp", 4, device, options.seed)
+    kinds = {"default": {}, "capturable": {"capturable": True}, "fused": {"fused": True}}
+    rows = [checked("a read-back is noticed (control)", lambda: _control(problem))]
+    for kind, settings in kinds.items():
+        for history in (False, True):
+            for sampled in (False, True):
+                name = f"no host sync: AdamW {kind}"
+                name += ", History" * history + ", health samples" * sampled
+                rows.append(checked(name, lambda s=settings, h=history, n=sampled: no_sync(problem, s, h, n)))
+    for warm_up in (3, 10, 11):  # a health sample is taken at step 10 and looked at from step 11 on
+        name = f"CUDA graph of the whole step after {warm_up} eager steps equals eager"
+        rows.append(checked(name, lambda n=warm_up: same_in_graph(problem, n)))
+    rows.append(checked("time of the step in a CUDA graph", lambda: time_graph(problem, options)))
+    return rows
+
+
+def checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    try:
+        result, detail = "PASS", check()
+    except Exception as error:  # whatever goes wrong is the finding
+        result, detail = "FAIL", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    print(f"{result}  {name}{': ' if detail else ''}{detail}")
+    return {"check": name, "result": result, "detail": detail}
+
+
+@contextlib.contextmanager
+def syncs_are_errors() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def _control(problem: Problem) -> str:
+    """Without it a debug mode that sees nothing would pass everything."""
+    _, losses = problem.losses(problem.next_batch())
+    try:
+        with syncs_are_errors():
+            losses[0].item()
+    except RuntimeError:
+        return ""
+    raise AssertionError("set_sync_debug_mode did not notice .item()")
+
+
+def no_sync(problem: Problem, settings: dict[str, bool], history: bool, sampled: bool) -> str:
+    """Steps 6 to 150 hold the health samples of steps 10 and 100 and blocks of history; steps 31 to 90 no sample."""
+    problem = problem.fresh()
+    record = trainonce.History(block=16) if history else None
+    optimizer, weigh = attached(problem, record, **settings)
+    step = training_step(problem, optimizer, weigh)
+    begin, end = (5, 150) if sampled else (30, 90)
+    for _ in range(begin):
+        step()
+    with syncs_are_errors(), event_waits() as waits:
+        for _ in range(begin, end):
+            step()
+    if record is not None and len(record) != end:
+        raise AssertionError(f"the history holds {len(record)} of {end} steps")
+    # The debug mode does not see a wait for an event, so these are counted. A block of 16 short steps may be one.
+    return f"{waits[0]} waits for an event in {end - begin} steps" if waits[0] else ""
+
+
+@contextlib.contextmanager
+def event_waits() -> Iterator[list[int]]:
+    """Counts the calls of Event.synchronize that really had to wait."""
+    count, original = [0], torch.cuda.Event.synchronize
+
+    def counted(event: torch.cuda.Event) -> None:
+        count[0] += not event.query()
+        original(event)
+
+    torch.cuda.Event.synchronize = counted
+    try:
+        yield count
+    finally:
+        torch.cuda.Event.synchronize = original
+
+
+def same_in_graph(problem: Problem, warm_up: int, replays: int = 50) -> str:
+    """The exponents after replays of the captured step against as many eager steps, and against those without decay."""
+    graph, exponents = capture(problem, warm_up)
+    for _ in range(replays):
+        graph.replay()
+    eager, _ = eager_exponents(problem, warm_up + replays)
+    undecayed, _ = eager_exponents(problem, warm_up + replays, decay=0.0)
+    torch.cuda.synchronize()
+    apart = (exponents - eager).abs().max().item()
+    effect = (undecayed - eager).abs().max().item()
+    if not apart <= 2e-6 or not effect > 1e-3:
+        raise AssertionError(f"exponents differ by {apart:.2e} from eager; decay accounts for {effect:.2e}")
+    return f"largest difference {apart:.1e} after {replays} replays; decay moved them by {effect:.1e}"
+
+
+def one_batch(problem: Problem) -> Problem:
+    """A graph reads the same memory at each replay."""
+    return Problem(copy.deepcopy(problem.model), problem.batches[:1], problem.autocast)
+
+
+def eager_exponents(problem: Problem, steps: int, decay: float = 2.0) -> tuple[torch.Tensor, Step]:
+    problem = one_batch(problem)
+    optimizer, weigh = attached(problem, decay=decay, capturable=True)
+    step = training_step(problem, optimizer, weigh)
+    for _ in range(steps):
+        step()
+    return optimizer.param_groups[-1]["params"][0].detach(), step
+
+
+def capture(problem: Problem, warm_up: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    problem = one_batch(problem)
+    optimizer, weigh = attached(problem, capturable=True)
+    graph = captured(training_step(problem, optimizer, weigh), warm_up)
+    return graph, optimizer.param_groups[-1]["params"][0].detach()
+
+
+def captured(step: Step, warm_up: int) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm_up):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph
+
+
+def time_graph(problem: Problem, options: argparse.Namespace) -> str:
+    """Ours and the static sum, eager and captured, interleaved; AdamW capturable in all four."""
+    clock = Clock(problem.device)
+    graph, _ = capture(problem, 20)
+    _, eager = eager_exponents(problem, 20)
+    plain, plain_captured = (static(one_batch(problem), capturable=True) for _ in range(2))
+    for _ in range(20):
+        plain()
+    steps = {
+        "static eager": plain,
+        "ours eager": eager,
+        "static graph": captured(plain_captured, 20).replay,
+        "ours graph": graph.replay,
+    }
+    entries = [Entry(name, step) for name, step in steps.items()]
+    run_rounds(entries, clock, min(options.seconds, 5.0), random.Random(options.seed))
+    times = {e.name: median_interval(t * 1e6 for t in e.times.values()) for e in entries}
+    return "; ".join(f"{name} {t.value:.1f} us [{t.low:.1f}, {t.high:.1f}]" for name, t in times.items())
+
+
+# The command
+
+
+def facts(device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "torch": torch.__version__,
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torchjd": version_of("torchjd"),
+        "trainonce": trainonce.__version__,
+        "commit": commit(),
+        "seed": options.seed,
+        "seconds": options.seconds,
+        "clock": options.clock,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.processor() or 'CPU'}, {torch.get_num_threads()} thread(s)"
+
+
+def version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def commit() -> str:
+    try:
+        where = Path(__file__).parent
+        head = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=where, capture_output=True, text=True, check=True
+        )
+        return head.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--models", type=listed(MODELS), help="default: mlp,resnet18, on cuda also vit")
+    parser.add_argument("--losses", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4, 16, 64])
+    parser.add_argument("--methods", type=listed(METHODS), default=list(METHODS), help="default: all")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=6.0, help="for each method in each cell (default 6)")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: processor time, on a busy CPU")
+    parser.add_argument("--checks", choices=["with", "only", "without"], default="with", help="the checks on cuda")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write each cell to this file, one JSON object a line")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("there is no CUDA device here")
+    if options.device == "cuda" and options.clock == "cpu":
+        parser.error("processor time says nothing of a GPU: use --clock wall")
+    options.models = options.models or ["mlp", "resnet18", *(["vit"] if options.device == "cuda" else [])]
+    if options.device == "cpu" and "vit" in options.models:
+        parser.error("the ViT is for --device cuda")
+    options.methods = [BASELINE, *(m for m in options.methods if m != BASELINE)]
+    return options
+
+
+def listed(known: Iterable[str]) -> Callable[[str], list[str]]:
+    names = list(known)
+
+    def parse_list(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := [name for name in chosen if name not in names]:
+            raise argparse.ArgumentTypeError(f"{unknown} not among {names}")
+        return chosen
+
+    return parse_list
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse(arguments)
+    torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
+    about = facts(device, options)
+    print("Step time over a static weighted sum. " + ", ".join(f"{k} {v}" for k, v in about.items()))
+    # The losses are random: what the library says about their health is not the matter here.
+    warnings.simplefilter("ignore", trainonce.health.HealthWarning)
+    warnings.filterwarnings("ignore", message=".*capturable=True.*")
+    write = writer(options.json, about)
+    rows: list[dict[str, Any]] = []
+    if options.device == "cuda" and options.checks != "without":
+        for row in check_cuda(device, options):
+            write(row)
+    if options.checks != "only":
+        for model in options.models:
+            for losses in options.losses:
+                rows += (cell := measure_cell(model, losses, options, Clock(device, options.clock)))
+                for row in cell:
+                    write(row)
+        print_summary(rows)
+    if options.device == "cpu":
+        print("\nThe checks for host syncs and CUDA graphs need --device cuda.")
+
+
+def writer(path: Path | None, about: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    if path is None:
+        return lambda row: None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+
+    def write(row: dict[str, Any]) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row | about) + "\n")
+
+    return write
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Handwritten digits with few labels, tested on shifted and noisy images: three terms whose balance matters.
+
+- ``ce``, the base: cross-entropy on 120 labelled images, noisy but not shifted;
+- ``consistency``: an unlabelled image should be given the same class in its place and shifted, both with noise;
+- ``reconstruction``: a small decoder should find the clean image, in its place, from the code of the shifted one.
+
+Cross-entropy alone never sees a shifted digit. Too much of the others, and the classes are lost. The images come with
+scikit-learn: 1797 of 8x8 pixels, nothing to download.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+import trainonce
+from trainonce.recipes import require
+
+if TYPE_CHECKING:
+    from trainonce import CompositeLoss, History
+
+TERMS = ("ce", "consistency", "reconstruction")
+LABELS, TRAIN, VALIDATION = 120, 1000, 350  # of 1797 images; what is left is the test set
+SIDE, REACH, NOISE = 8, 1, 0.2  # pixels; largest shift in pixels; standard deviation, with pixels from 0 to 1
+BATCH = 128
+
+
+# Data
+
+
+class Part(NamedTuple):
+    """Some of the images: pixels from 0 to 1, classes, and where they stand in scikit-learn's array."""
+
+    images: Tensor
+    labels: Tensor
+    source: Tensor
+
+
+class Data(NamedTuple):
+    labelled: Part
+    unlabelled: Part
+    validation: Part
+    test: Part
+
+
+@functools.cache
+def pool() -> Part:
+    """All images as they come."""
+    images, labels = require("sklearn.datasets", "scikit-learn").load_digits(return_X_y=True)
+    pixels = torch.as_tensor(images, dtype=torch.float32).reshape(-1, SIDE, SIDE) / 16
+    return Part(pixels, torch.as_tensor(labels, dtype=torch.int64), torch.arange(len(labels)))
+
+
+def load(seed: int) -> Data:
+    """One random split. No image is in two parts; those of validation and test are seen through one fixed view."""
+    everything, rng = pool(), torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(everything.source), generator=rng)
+    train, validation, test = order.tensor_split([TRAIN, TRAIN + VALIDATION])
+    per_class = LABELS // 10
+    chosen = torch.cat([train[everything.labels[train] == c][:per_class] for c in range(10)])
+    rest = train[~torch.isin(train, chosen)]
+    clean = [Part(*(column[i] for column in everything)) for i in (chosen, rest)]
+    held_out = [Part(*(column[i] for column in everything)) for i in (validation, test)]
+    return Data(*clean, *(part._replace(images=view(part.images, rng)) for part in held_out))
+
+
+def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Each image moved by its own whole number of pixels, up to :data:`REACH`; zeros come in at the border."""
+    padded = F.pad(images, (REACH,) * 4)
+    steps = torch.arange(SIDE)
+    rows = (REACH - down)[:, None] + steps
+    columns = (REACH - right)[:, None] + steps
+    return padded[torch.arange(len(images))[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def view(images: Tensor, rng: Generator) -> Tensor:
+    """Each image shifted, never by nothing, and with noise."""
+    width = 2 * REACH + 1
+    still = width * width // 2
+    draw = torch.randint(width * width - 1, (len(images),), generator=rng)
+    draw = draw + (draw >= still)
+    return noisy(shift(images, draw // width - REACH, draw % width - REACH), rng)
+
+
+def noisy(images: Tensor, rng: Generator) -> Tensor:
+    return images + NOISE * torch.randn(images.shape, generator=rng)
+
+
+# Model
+
+
+class Model(nn.Module):
+    """An encoder, and two heads on its code: the class and the clean image."""
+
+    def __init__(self, width: int = 128, code: int = 64) -> None:
+        super().__init__()
+        pixels = SIDE * SIDE
+        self.encoder = nn.Sequential(nn.Flatten(), nn.Linear(pixels, width), nn.ReLU(), nn.Linear(width, code))
+        self.classes = nn.Sequential(nn.ReLU(), nn.Linear(code, 10))
+        self.decoder = nn.Sequential(nn.ReLU(), nn.Linear(code, width), nn.ReLU(), nn.Linear(width, pixels))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits of the classes."""
+        logits: Tensor = self.classes(self.encoder(images))
+        return logits
+
+
+# Losses
+
+
+def consistency(a: Tensor, b: Tensor) -> Tensor:
+    """The mean of the two Kullback-Leibler divergences between what two views are taken for."""
+    p, q = a.log_softmax(1), b.log_softmax(1)
+    return ((p.exp() - q.exp()) * (p - q)).sum(1).mean() / 2
+
+
+def losses(model: Model, labelled: Part, images: Tensor, rng: Generator) -> dict[str, Tensor]:
+    """The three terms on a batch."""
+    seen = (noisy(labelled.images, rng), noisy(images, rng), view(images, rng))
+    codes = model.encoder(torch.cat(seen))  # one pass for all three
+    logits, plain, moved = model.classes(codes).split([len(part) for part in seen])
+    decoded = model.decoder(codes[-len(images) :])
+    return {
+        "ce": F.cross_entropy(logits, labelled.labels),
+        "consistency": consistency(plain, moved),
+        "reconstruction": F.mse_loss(decoded, images.flatten(1)),
+    }
+
+
+# Metrics
+
+
+@torch.no_grad()
+def accuracy(model: Model, part: Part) -> float:
+    """Per cent of the images that get their own class."""
+    right = model(part.images).argmax(1) == part.labels
+    return 100 * int(right.sum()) / len(part.labels)
+
+
+# Task
+
+
+def train(
+    criterion: CompositeLoss,
+    *,
+    seed: int,
+    steps: int = 300,
+    lr: float = 1e-2,
+    decay: float = 2.0,
+    exponents_lr: float | None = None,
+    history: History | None = None,
+) -> dict[str, float]:
+    """Train one model under ``criterion``, learned or fixed, and return its accuracies in per cent.
+
+    :param criterion: Any criterion over :data:`TERMS`; this loop cannot tell whether its weights are learned.
+    :param seed: Decides the split, the start of the model, the batches and the views, whatever the criterion.
+    :param decay: The hyperparameter decay; see :func:`trainonce.attach`.
+    :param exponents_lr: The learning rate of the exponents; by default the model's.
+    """
+    data, rng = load(seed), torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    trainonce.attach(optimizer, criterion, decay=decay, lr=exponents_lr, history=history)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        batch = data.unlabelled.images[torch.randint(len(data.unlabelled.images), (BATCH,), generator=rng)]
+        optimizer.zero_grad()
+        criterion(losses(model, data.labelled, batch, rng)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    return {"validation": accuracy(model, data.validation), "test": accuracy(model, data.test)}

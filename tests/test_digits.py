@@ -1,0 +1,146 @@
+"""The digits recipe: honest splits, shifted tests, one loop for all criteria."""
+
+import sys
+
+import pytest
+import torch
+
+import trainonce
+from trainonce.recipes import digits
+
+# An untrained model's consistency is near 0, which the check at step 1 takes for another scale.
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.OtherScale")
+
+
+def fixed(ce=1.0, consistency=1.0, reconstruction=1.0):
+    return trainonce.FixedLoss({"ce": ce, "consistency": consistency, "reconstruction": reconstruction})
+
+
+def test_a_seed_decides_the_data():
+    one, again, other = digits.load(3), digits.load(3), digits.load(4)
+    for a, b, c in zip(one, again, other, strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.labels, b.labels)
+        assert not torch.equal(a.source, c.source)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_image_is_in_two_parts_and_none_is_lost(seed):
+    data = digits.load(seed)
+    sources = torch.cat([part.source for part in data]).tolist()
+    assert sorted(sources) == list(range(1797))
+    assert [len(part.labels) for part in data] == [120, 880, 350, 447]
+    assert torch.bincount(data.labelled.labels).tolist() == [12] * 10
+    for part in data:
+        assert torch.equal(part.labels, digits.pool().labels[part.source])
+
+
+def test_no_two_images_of_the_pool_are_equal():
+    # or one of them could be in training and the other in the test part
+    images = digits.pool().images
+    assert len(images.unique(dim=0)) == len(images)
+
+
+def moves(seen, clean):
+    """For each image the offset, down and right, at which it fits best."""
+    offsets = [(d, r) for d in (-1, 0, 1) for r in (-1, 0, 1)]
+    errors = []
+    for d, r in offsets:
+        whole = [torch.full((len(clean),), v) for v in (d, r)]
+        errors.append((seen - digits.shift(clean, *whole)).square().sum((1, 2)))
+    return [offsets[i] for i in torch.stack(errors).argmin(0).tolist()]
+
+
+def test_training_images_are_as_they_come_and_the_others_shifted_and_noisy():
+    data, clean = digits.load(0), digits.pool().images
+    for part in (data.labelled, data.unlabelled):
+        assert torch.equal(part.images, clean[part.source])
+    for part in (data.validation, data.test):
+        found = moves(part.images, clean[part.source])
+        assert (0, 0) not in found
+        assert len(set(found)) == 8
+        moved = digits.shift(clean[part.source], *torch.tensor(found).T)
+        assert (part.images - moved).std().item() == pytest.approx(digits.NOISE, rel=0.02)
+
+
+def test_shift_moves_whole_pixels_and_brings_in_zeros():
+    image = torch.arange(1.0, 65.0).reshape(1, 8, 8)
+    moved = digits.shift(image, torch.tensor([1]), torch.tensor([-1]))[0]
+    assert torch.equal(moved[1:, :-1], image[0, :-1, 1:])
+    assert moved[0].abs().sum() == 0
+    assert moved[:, -1].abs().sum() == 0
+
+
+def test_consistency_is_the_mean_of_both_divergences():
+    a, b = torch.randn(5, 10, dtype=torch.float64), torch.randn(5, 10, dtype=torch.float64)
+    p, q = torch.distributions.Categorical(logits=a), torch.distributions.Categorical(logits=b)
+    kl = torch.distributions.kl_divergence
+    torch.testing.assert_close(digits.consistency(a, b), (kl(p, q) + kl(q, p)).mean() / 2, rtol=1e-12, atol=0)
+    assert digits.consistency(a, a).item() == 0
+
+
+def test_each_term_trains_the_parts_it_should():
+    torch.manual_seed(0)
+    data, model = digits.load(0), digits.Model()
+    terms = digits.losses(model, data.labelled, data.unlabelled.images[:32], torch.Generator().manual_seed(0))
+    assert tuple(terms) == digits.TERMS
+    parts = {"encoder": model.encoder[1].weight, "classes": model.classes[1].weight, "decoder": model.decoder[1].weight}
+    reached = {}
+    for name, value in terms.items():
+        grads = torch.autograd.grad(value, list(parts.values()), retain_graph=True, allow_unused=True)
+        reached[name] = {p for p, g in zip(parts, grads, strict=True) if g is not None and g.abs().max() > 0}
+    assert reached == {
+        "ce": {"encoder", "classes"},
+        "consistency": {"encoder", "classes"},
+        "reconstruction": {"encoder", "decoder"},
+    }
+
+
+@pytest.mark.parametrize("criterion", [fixed, lambda: trainonce.CompositeLoss(digits.TERMS, init=1.0)])
+def test_training_does_much_better_than_chance(criterion):
+    found = digits.train(criterion(), seed=0, steps=80)
+    assert found["validation"] > 40  # chance is 10
+    assert found["test"] > 40
+
+
+def test_a_seed_decides_the_result():
+    runs = [digits.train(fixed(), seed=seed, steps=5) for seed in (0, 0, 1)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_learned_weights_that_cannot_move_train_as_the_fixed_ones_do():
+    """The loop cannot tell them apart: same batches, same views, same losses at every step."""
+    columns = []
+    for criterion in (trainonce.CompositeLoss(digits.TERMS, init=0.5), fixed(1.0, 0.5, 0.5)):
+        history = trainonce.History()
+        metrics = digits.train(criterion, seed=2, steps=20, exponents_lr=0.0, history=history)
+        columns.append(history.columns() | metrics)
+    learned, given = columns
+    assert learned["step"] == given["step"] == list(range(1, 21))
+    for name in (f"{kind}/{term}" for kind in ("loss", "weight") for term in digits.TERMS):
+        assert learned[name] == pytest.approx(given[name], rel=1e-5)
+    assert learned["test"] == given["test"]
+
+
+def test_learned_weights_move_and_fixed_ones_do_not():
+    learned, given = trainonce.CompositeLoss(digits.TERMS, init=0.1), fixed()
+    start = learned.weights
+    for criterion in (learned, given):
+        digits.train(criterion, seed=0, steps=10)
+    assert (learned.weights - start).abs().min() > 0.001
+    assert given.weights.tolist() == pytest.approx([1 / 3] * 3, abs=1e-7)
+
+
+def test_training_leaves_the_global_random_state_alone():
+    state = torch.get_rng_state()
+    digits.train(fixed(), seed=0, steps=2)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch):
+    digits.pool.cache_clear()
+    for name in ("sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError) as caught:
+        digits.load(0)
+    assert str(caught.value) == 'This needs scikit-learn, which is not installed: pip install "trainonce[demo]"'

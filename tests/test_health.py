@@ -1,0 +1,415 @@
+"""Health: every warning from a loop that deserves it, exactly once, and none from a loop that does not."""
+
+import math
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
+
+TERMS = ["fit", "small", "smooth"]
+DOCS = Path(__file__).parents[1] / "docs" / "health.md"
+
+
+def categories():
+    return {name: found for name, found in vars(health).items() if is_warning(found)}
+
+
+def is_warning(found):
+    return isinstance(found, type) and issubclass(found, health.HealthWarning) and found is not health.HealthWarning
+
+
+class Loop:
+    """A small regression; ``scales`` multiply its three losses."""
+
+    def __init__(self, criterion=None, *, scales=(1.0, 1.0, 1.0), lr=0.02):
+        self.criterion = criterion or CompositeLoss(TERMS)
+        self.model = nn.Linear(4, 2)
+        self.scales = dict(zip(TERMS, scales, strict=True))
+        self.data = torch.randn(16, 8, 4)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
+        self.others = []
+
+    def attach(self, **options):
+        attach(self.optimizer, self.criterion, **({"decay": 1.0} | options))
+        return self
+
+    def losses(self, t):
+        x = self.data[t % 16]
+        y = self.model(x)
+        parts = {
+            "fit": ((y - x[:, :2]) ** 2).mean() + 0.5,
+            "small": (self.model.weight**2).mean() + 0.5,
+            "smooth": (y[1:] - y[:-1]).abs().mean() + 0.5,
+        }
+        return {name: self.scales[name] * loss for name, loss in parts.items()}
+
+    def run(self, steps, each=lambda t: None):
+        for t in range(steps):
+            self.optimizer.zero_grad()
+            self.criterion(self.losses(t)).backward()
+            self.optimizer.step()
+            for optimizer in self.others:
+                optimizer.step()
+            each(t)
+
+
+def everything_of(loop):
+    return [*loop.model.parameters(), *loop.criterion.parameters()]
+
+
+# One loop for each warning
+
+
+def not_in_optimizer(tmp_path):
+    Loop().run(250)
+
+
+def not_attached(tmp_path):
+    loop = Loop()
+    loop.optimizer = torch.optim.AdamW(everything_of(loop), lr=0.01)
+    loop.run(250)
+
+
+def not_replaying(tmp_path):
+    history = History()
+    Loop().attach(history=history).run(5)
+    Loop(replay(history)).run(250)
+
+
+def never_stepped(tmp_path):
+    loop = Loop().attach()
+    attached = loop.optimizer
+    loop.optimizer = torch.optim.SGD(loop.model.parameters(), lr=0.01)
+    loop.run(1200)
+    assert attached is not loop.optimizer
+
+
+def changed_elsewhere(tmp_path):
+    loop = Loop().attach()
+    loop.others = [torch.optim.SGD(everything_of(loop), lr=0.01)]
+    loop.run(1010)
+
+
+def weight_decay(tmp_path):
+    loop = Loop().attach()
+    for group in loop.optimizer.param_groups:
+        group["weight_decay"] = 0.1
+    loop.run(120)
+
+
+def learning_rate_reset(tmp_path):
+    loop = Loop().attach(lr=0.05)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(loop.optimizer, max_lr=0.01, total_steps=150)
+    loop.run(120, lambda t: scheduler.step())
+
+
+def not_moving(tmp_path):
+    Loop().attach(lr=0.0).run(1010)
+
+
+def collapsed(tmp_path):
+    Loop(scales=(0.1, 4.0, 4.0)).attach(decay=0.0, lr=5.0).run(120)
+
+
+def dead_weight(tmp_path):
+    Loop(scales=(1.0, 50.0, 1.0)).attach(lr=0.7).run(1010)
+
+
+def dead_loss(tmp_path):
+    Loop(scales=(1.0, 0.0, 1.0)).attach().run(120)
+
+
+def other_scale(tmp_path):
+    Loop(scales=(200.0, 1.0, 1.0), lr=1e-4).attach().run(120)
+
+
+def low_precision(tmp_path):
+    loop = Loop().attach()
+    loop.criterion.exponents.data = loop.criterion.exponents.data.bfloat16()
+    loop.run(5)
+
+
+def skipped_term(tmp_path):
+    loop = Loop(CompositeLoss(TERMS, nonfinite="skip")).attach()
+    loop.scales["smooth"] = math.inf
+    loop.run(5)
+
+
+def no_saved_state(tmp_path):
+    saved = nn.ModuleDict({"net": nn.Linear(2, 2)}).state_dict()
+    model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": CompositeLoss(TERMS)})
+    model.load_state_dict(saved)
+    model.load_state_dict(saved)
+
+
+def no_saved_names(tmp_path):
+    criterion = CompositeLoss(TERMS)
+    criterion.load_state_dict({"exponents": torch.zeros(2)})
+    criterion.load_state_dict({"exponents": torch.zeros(2)})
+
+
+def no_saved_group(tmp_path):
+    loop = Loop()
+    saved = loop.optimizer.state_dict()
+    loop.attach()
+    loop.optimizer.load_state_dict(saved)
+    loop.optimizer.load_state_dict(saved)
+
+
+def history_lost(tmp_path):
+    history = History(tmp_path / "runs" / "run.jsonl", block=2)
+    loop = Loop().attach(history=history)
+    history.path.unlink()
+    history.path.parent.rmdir()
+    loop.run(8)
+
+
+def history_damaged(tmp_path):
+    history = History(tmp_path / "run.jsonl")
+    Loop().attach(history=history).run(4)
+    history.flush()
+    lines = history.path.read_text().splitlines()
+    history.path.write_text("\n".join([*lines[:2], "x", "y", *lines[3:]]) + "\n")
+    History.load(history.path)
+
+
+def ranks_differ(tmp_path):
+    """As if another rank were there whose exponents are off by a little; the real two-rank runs are elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        loop = Loop().attach()
+        patch.setattr(distributed, "is_distributed", lambda group=None: True)
+        patch.setattr(distributed, "check_placement", lambda criterion: None)
+        patch.setattr(distributed, "average", lambda tensor, group=None: None)
+        patch.setattr(distributed, "spread", lambda tensor, group=None: torch.full_like(tensor, 1e-3))
+        loop.run(120)
+
+
+LOOPS = [
+    (health.NotInOptimizer, not_in_optimizer, "have not moved in 100 training calls"),
+    (health.NotAttached, not_attached, "the criterion is not attached to it"),
+    (health.NotReplaying, not_replaying, "used in 100 training calls but stand at their first row"),
+    (health.NeverStepped, never_stepped, "was called 1000 times, but the optimizer it is attached to has never"),
+    (health.ChangedElsewhere, changed_elsewhere, "a second optimizer that holds them too"),
+    (health.WeightDecay, weight_decay, "has weight_decay=0.1"),
+    (health.LearningRateReset, learning_rate_reset, "2.5 times the model's was asked for, it starts at 1 times"),
+    (health.NotMoving, not_moving, r"not moved in 100 optimizer steps\. Their learning rate is 0\.0"),
+    (health.Collapsed, collapsed, r"The term 'fit' has 99\.\d\d% of the weight"),
+    (health.DeadTerm, dead_weight, r"The term 'small' no longer takes part: its weight fell to \d\.\de-\d\d"),
+    (health.DeadTerm, dead_loss, "The term 'small' no longer takes part: its loss is exactly 0"),
+    (health.OtherScale, other_scale, r"differ in scale by \d{3}x: 'fit' is \d+, '\w+' is 0\.\d+"),
+    (health.RanksDiffer, ranks_differ, r"differ between ranks by up to 0\.001"),
+    (health.LowPrecision, low_precision, "reach the loss as torch.bfloat16"),
+    (health.SkippedTerm, skipped_term, "The losses 'smooth' were not finite"),
+    (health.NoSavedState, no_saved_state, "nothing for the CompositeLoss 'criterion'"),
+    (health.NoSavedNames, no_saved_names, "in the order 'fit', 'small', 'smooth'"),
+    (health.NoSavedGroup, no_saved_group, "no group 'loss_weights'"),
+    (health.HistoryLost, history_lost, r"run\.jsonl \(No such file or directory\)"),
+    (health.HistoryDamaged, history_damaged, r"2 lines of .*run\.jsonl could not be read"),
+]
+
+
+def given_by(loop, *arguments):
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        loop(*arguments)
+    return given
+
+
+@pytest.mark.parametrize(("category", "loop", "words"), LOOPS, ids=lambda v: getattr(v, "__name__", ""))
+def test_each_warning_is_given_exactly_once_by_the_loop_that_deserves_it(category, loop, words, tmp_path):
+    given = given_by(loop, tmp_path)
+    assert [w.category for w in given] == [category]
+    text = str(given[0].message)
+    assert re.search(words, text), text
+    assert text.endswith(f" [docs/health.md#{category.anchor()}]")
+    assert given[0].filename == __file__  # the user's line, not one of the library or of torch
+
+
+def test_every_warning_has_a_loop_above():
+    assert {category for category, _, _ in LOOPS} == set(categories().values())
+
+
+def test_every_warning_has_a_section_and_every_section_a_warning():
+    headings = re.findall(r"^## (.+)$", DOCS.read_text(), flags=re.MULTILINE)
+    assert headings == [category.anchor() for category in categories().values()]
+    assert health.NotInOptimizer.anchor() == "not-in-optimizer"
+
+
+@pytest.mark.parametrize("category", [health.OtherScale, health.HealthWarning])
+def test_a_warning_is_silenced_by_its_class_or_parent(category):
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", category=category)
+        other_scale(None)
+    assert given == []
+
+
+def test_a_warning_can_be_an_error():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", category=health.OtherScale)
+        with pytest.raises(health.OtherScale):
+            other_scale(None)
+
+
+def test_another_criterion_gets_its_own_warning():
+    assert [w.category for w in given_by(lambda: [other_scale(None), other_scale(None)])] == [health.OtherScale] * 2
+
+
+# No false alarms: here every warning is an error
+
+
+@pytest.mark.parametrize("preset", ["printed", "consistent"])
+@pytest.mark.parametrize("init", [1e-3, 0.1, 3.0])
+def test_a_thousand_healthy_steps(preset, init):
+    loop = Loop(CompositeLoss(TERMS, init=init)).attach(preset=preset)
+    start = loop.criterion.weights
+    loop.run(1100)
+    assert not torch.equal(loop.criterion.weights, start)
+
+
+def test_a_tiny_init_that_falls_a_little_has_not_collapsed():
+    criterion = CompositeLoss(["a", "b"], init=1e-3)
+    w = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    attach(optimizer, criterion, decay=1.0, preset="consistent")
+    begin = criterion.weights[0].item()
+    for _ in range(120):
+        optimizer.zero_grad()
+        criterion(a=(w**2).mean() + 1, b=(w - 1).abs().mean() + 2).backward()
+        optimizer.step()
+    assert 0.99 < begin < criterion.weights[0].item()
+
+
+def healthy_variants():
+    def warm_up(loop):
+        loop.attach(lr=0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(loop.optimizer, lambda t: min(1, t / 50))
+        loop.run(150, lambda t: schedule.step())
+
+    def one_cycle(loop):
+        loop.attach(lr=0.1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(loop.optimizer, max_lr=[0.02, 0.1], total_steps=200)
+        loop.run(150, lambda t: schedule.step())
+
+    def rate_of_0_with_a_schedule(loop):
+        loop.attach(lr=0.0)
+        schedule = torch.optim.lr_scheduler.StepLR(loop.optimizer, 10)
+        loop.run(50, lambda t: schedule.step())
+
+    def frozen_from_the_start(loop):
+        loop.attach()
+        loop.criterion.freeze()
+        loop.run(1010)
+
+    def frozen_and_released(loop):
+        loop.attach()
+        loop.criterion.freeze()
+        loop.run(998)
+        loop.criterion.unfreeze()
+        loop.run(10)
+
+    def frozen_without_an_optimizer(loop):
+        loop.criterion.freeze()
+        loop.run(150)
+
+    def loaded_between_steps(loop):
+        loop.attach()
+        loop.run(10)
+        loop.criterion.load_state_dict(CompositeLoss(TERMS, init=1.0).state_dict())
+        loop.run(150)
+
+    def absent_now_and_then(loop):
+        loop.attach()
+        whole = loop.losses
+        loop.losses = lambda t: whole(t) | ({"small": None} if t % 3 == 0 else {})
+        loop.run(150)
+
+    def zero_now_and_then(loop):
+        loop.attach()
+        whole = loop.losses
+        loop.losses = lambda t: whole(t) | ({"small": 0 * whole(t)["small"]} if t == 9 else {})
+        loop.run(1010)
+
+    def diverged(loop):
+        loop.attach()
+        loop.scales["fit"] = math.nan
+        loop.run(1010)
+
+    def validation_without_training(loop):
+        with torch.no_grad():
+            for t in range(300):
+                loop.criterion(loop.losses(t))
+
+    def moved_between_precisions(loop):
+        loop.run(2)
+        loop.criterion.double()
+        loop.attach()
+        loop.run(150)
+
+    return [value for value in locals().values() if callable(value)]
+
+
+@pytest.mark.parametrize("variant", healthy_variants(), ids=lambda f: f.__name__)
+def test_no_false_alarm(variant):
+    variant(Loop())
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1), (1, 0, 0), (0, 1, 0), (1, 1e-6, 1)])
+def test_fixed_weights_are_never_reproached(weights):
+    criterion = FixedLoss(dict(zip(TERMS, weights, strict=True)))
+    Loop(criterion, scales=(1.0, 1000.0, 0.0)).attach().run(150)
+    Loop(FixedLoss(dict(zip(TERMS, weights, strict=True)))).run(150)
+
+
+def test_replayed_weights_are_never_reproached():
+    history = History()
+    Loop().attach(history=history).run(20)
+    Loop(replay(history), scales=(1.0, 1000.0, 1.0)).attach().run(150)
+
+
+def test_scales_just_below_the_limit_are_fine():
+    sample = health.Sample(1, [0.5, 0.5], [0.0], [99.0, -1.0])
+    assert list(health.diagnose(("a", "b"), sample, sample, [0.5, 0.5], set())) == []
+    over = sample._replace(losses=[-100.0, 1.0])
+    assert [c for c, _ in health.diagnose(("a", "b"), over, over, [0.5, 0.5], set())] == [health.OtherScale]
+
+
+def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
+    made = []
+
+    class Counted(trainonce.reading.Reading):
+        def __init__(self, tensor):
+            made.append(loop.criterion.attachment.steps)
+            super().__init__(tensor)
+
+    monkeypatch.setattr(health, "Reading", Counted)
+    loop = Loop().attach()
+    loop.run(1010)
+    assert made == [1, 1, 10, 10, 100, 100, 1000, 1000]  # the state, and before the next step whether it stayed
+
+
+def test_a_sample_that_is_slow_to_arrive_is_looked_at_later(monkeypatch):
+    arrived = []
+
+    class Slow(trainonce.reading.Reading):
+        def ready(self):
+            return bool(arrived)
+
+    monkeypatch.setattr(health, "Reading", Slow)
+    loop = Loop(scales=(200.0, 1.0, 1.0), lr=1e-4).attach()
+    assert given_by(loop.run, 5) == []
+    arrived.append(True)
+    assert [w.category for w in given_by(loop.run, 1)] == [health.OtherScale]
+
+
+def test_no_warning_stops_a_compiled_graph():
+    criterion = CompositeLoss(TERMS)
+    criterion.exponents.data = criterion.exponents.data.bfloat16()
+    compiled = torch.compile(criterion, fullgraph=True, backend="eager")
+    assert compiled(torch.ones(3, requires_grad=True)).item() == pytest.approx(1.0)
