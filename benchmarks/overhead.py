@@ -113,7 +113,7 @@ def start(name: str, problem: Problem, clock: Clock, limit: float) -> Entry:
                 break
         entry.peak = peak_of_step(entry.step, clock)
     except ImportError as error:
-        return Entry(name, note=f"not installed: {error}")
+        return Entry(name, note=f'not installed (pip install "torchjd[quadprog-projector]"): {error}'[:120])
     except RuntimeError as error:  # out of memory on a GPU is one of these
         return Entry(name, note=f"failed: {str(error).splitlines()[0][:90]}")
     return entry
@@ -142,7 +142,8 @@ def run_rounds(entries: list[Entry], clock: Clock, limit: float, rng: random.Ran
             break
         rng.shuffle(taking_part)
         for entry in taking_part:
-            entry.step()  # untimed: the caches are still full of the method before
+            if block > 1:
+                entry.step()  # untimed: the caches are still full of the method before
             spent = clock.seconds(entry.step, block)
             entry.times[turn] = spent / block
             entry.used += spent
@@ -427,7 +428,7 @@ def device_name(device: torch.device) -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{models[0] if models else platform.processor() or 'CPU'}, {torch.get_num_threads()} thread(s)"
+    return models[0] if models else platform.processor() or "CPU"
 
 
 def version_of(package: str) -> str:

@@ -8,9 +8,6 @@ import torch
 import trainonce
 from trainonce.recipes import digits
 
-# An untrained model's consistency is near 0, which the check at step 1 takes for another scale.
-pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.OtherScale")
-
 
 def fixed(ce=1.0, consistency=1.0, reconstruction=1.0):
     return trainonce.FixedLoss({"ce": ce, "consistency": consistency, "reconstruction": reconstruction})

@@ -26,7 +26,6 @@ pytestmark = [
 ]
 
 # Known faults, not yet mended; strict, so that the mark goes when the fault does.
-BUG = pytest.mark.xfail(reason="known fault", strict=True, raises=(RankError, AssertionError, RuntimeError))
 
 TERMS = ("fit", "far", "size", "bend")
 STEPS = 5
@@ -528,7 +527,6 @@ def shard_on_meta() -> list[float]:
     return values(net.criterion.exponents)
 
 
-@BUG
 def test_fsdp_sharded_on_meta_is_reset(ranks: TwoRanks) -> None:
     expected = pytest.approx(values(new_criterion(3).exponents), rel=1e-6)
     assert ranks(shard_on_meta) == [expected, expected]
@@ -659,7 +657,6 @@ def freeze_before_attach() -> list[float]:
     return values(placed.criterion.exponents)
 
 
-@BUG
 def test_freeze_after_wrapping_without_attach(ranks: TwoRanks) -> None:
     """DDP waits for the gradient of every parameter that needed one when it was built."""
     assert ranks(freeze_before_attach) == [values(new_criterion(3).exponents)] * 2
@@ -864,7 +861,6 @@ def save_frozen(folder: str) -> bool:
     return new.criterion.frozen
 
 
-@BUG
 def test_checkpoint_of_a_frozen_criterion(ranks: TwoRanks, tmp_path: Any) -> None:
     """The place that is read into must have the size of what was saved, frozen or not."""
     assert ranks(save_frozen, str(tmp_path)) == [True, True]
@@ -881,7 +877,6 @@ def load_reordered() -> list[float]:
     return values(net.criterion.exponents)
 
 
-@BUG
 def test_sharded_checkpoint_maps_reordered_names(ranks: TwoRanks) -> None:
     start = values(new_criterion(3).exponents)
     assert ranks(load_reordered) == [[start[i] for i in (2, 0, 1)]] * 2
@@ -895,7 +890,6 @@ def save_own_shards() -> dict[str, list[float]]:
     return {key: value.tolist() for key, value in full.items()}
 
 
-@BUG
 def test_checkpoint_of_a_criterion_sharded_by_itself(ranks: TwoRanks) -> None:
     """fully_shard puts another class in its place; the checkpoint must not tell."""
     full = ranks(save_own_shards)[0]
@@ -918,7 +912,7 @@ def record_on_first_rank(placement: str) -> tuple[list[float], int]:
     return values(placed.criterion.exponents), 0 if history is None else len(history)
 
 
-@pytest.mark.parametrize("placement", ["ddp-outside", pytest.param("fsdp-sharded-in_forward", marks=BUG)])
+@pytest.mark.parametrize("placement", ["ddp-outside", "fsdp-sharded-in_forward"])
 def test_history_on_the_first_rank_alone(ranks: TwoRanks, placement: str) -> None:
     """No collective may depend on whether a rank records."""
     found = ranks(record_on_first_rank, placement)
@@ -937,7 +931,6 @@ def save_before_the_first_step() -> tuple[int, list[float]]:
     return len(history), values(placed.criterion.exponents)
 
 
-@BUG
 def test_checkpointing_is_no_step(ranks: TwoRanks) -> None:
     assert ranks(save_before_the_first_step) == [(0, values(new_criterion(3).exponents))] * 2
 
@@ -952,7 +945,6 @@ def save_a_replay_before_the_first_step() -> list[float]:
     return net.criterion.weights.tolist()
 
 
-@BUG
 def test_checkpointing_does_not_move_a_replay(ranks: TwoRanks) -> None:
     assert ranks(save_a_replay_before_the_first_step) == [ROWS[0]] * 2
 
@@ -995,7 +987,7 @@ def use_unlearned(kind: str, wrapper: str) -> list[list[float]]:
         ("fixed", "fsdp-sharded"),
         ("fixed", "fsdp-ignored"),
         ("replay", "ddp"),
-        pytest.param("replay", "fsdp-sharded", marks=BUG),
+        ("replay", "fsdp-sharded"),
         ("replay", "fsdp-ignored"),
     ],
 )

@@ -168,21 +168,24 @@ def test_a_step_that_grad_scaler_skips_leaves_no_row(fused):
     history = History(block=3)
     run = Run(history, fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    exponents = []
+    exponents, losses = [], []
     for t in range(8):
         run.optimizer.zero_grad()
-        scaler.scale(run.criterion(run.losses())).backward()
+        values = run.losses()
+        scaler.scale(run.criterion(values)).backward()
         before = run.criterion.exponents.detach().clone()
         if t in (2, 3, 6):
             run.model.weight.grad[0, 0] = math.inf
         else:
             exponents.append(before.tolist())
+            losses.append([values[name].item() for name in TERMS])
         scaler.step(run.optimizer)
         scaler.update()
         assert torch.equal(before, run.criterion.exponents) == (t in (2, 3, 6))
     columns = history.columns()
     assert columns["step"] == [1, 2, 3, 4, 5]
     assert [list(mu) for mu in zip(columns["exponent/small"], columns["exponent/smooth"], strict=True)] == exponents
+    assert [list(row) for row in zip(*(columns[f"loss/{n}"] for n in TERMS), strict=True)] == losses
 
 
 def test_absent_terms_are_nan_for_that_term_only():
@@ -237,7 +240,7 @@ def test_a_step_without_a_call_has_nan_losses():
 def test_losses_in_low_precision_are_summed_in_float32():
     tally = Tally()
     for _ in range(1000):
-        tally.add(Values(torch.tensor([1.0, 2.0], dtype=torch.bfloat16), None), 2)
+        tally.add(Values(torch.tensor([1.0, 2.0], dtype=torch.bfloat16), None), 2, fresh=True)
     assert tally.take().tolist() == [1.0, 2.0]
     assert tally.take() is None
 

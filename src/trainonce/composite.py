@@ -60,6 +60,7 @@ class CompositeLoss(nn.Module):
     """
 
     exponents: nn.Parameter
+    _kind = "CompositeLoss"  # in checkpoints; not the class's name, which fully_shard changes
 
     def __init__(
         self,
@@ -93,8 +94,8 @@ class CompositeLoss(nn.Module):
     def reset_parameters(self) -> None:
         """Set the exponents to their start; needed once after meta-device initialisation and ``to_empty``."""
         with torch.no_grad():
-            for i, value in enumerate(self._init_exponents):
-                self.exponents[i].fill_(value)
+            start = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=self.exponents.device)
+            self.exponents.copy_(distributed.sharded_like(start, self.exponents))
 
     # The call
 
@@ -107,6 +108,7 @@ class CompositeLoss(nn.Module):
         if self.nonfinite != "propagate":
             given, present = self._keep_finite(given, present)
             if not len(given):
+                self._note(torch.full((len(self.terms),), math.nan, device=self.exponents.device), None)
                 return _nothing(self.exponents)
         values = stacked(given)
         if values.device != self.exponents.device:
@@ -165,7 +167,7 @@ class CompositeLoss(nn.Module):
         """Remember this call's losses for logs and history; no copy to the host."""
         self._last = Values(values.detach(), present)
         if self._tally is not None:
-            self._tally.add(self._last, len(self.terms))
+            self._tally.add(self._last, len(self.terms), fresh=self.exponents.grad is None)
         if not torch.compiler.is_compiling():
             self._calls.note(self)
 
@@ -227,7 +229,9 @@ class CompositeLoss(nn.Module):
 
     def _start_weights(self, device: torch.device) -> Tensor:
         if self._start is None or self._start.device != device:
-            exponents = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=device)
+            exponents = torch.empty(len(self.terms) - 1, dtype=self.exponents.dtype, device=device)
+            for i, value in enumerate(self._init_exponents):
+                exponents[i].fill_(value)  # torch.tensor of a list would wait for a GPU
             self._start = functional.weights(exponents)
         return self._start
 
@@ -260,7 +264,7 @@ class CompositeLoss(nn.Module):
             rows.append(f"{term:<{width}}  {weight:6.4f}  {ratio:13.4g}  {shown:8.5g}{note}")
         if self.scale != 1.0:
             rows.append(f"scale {self.scale:g}")
-        if self.learned and self._frozen:
+        if self._frozen:
             rows.append("frozen")
         return "\n".join(rows)
 
@@ -270,7 +274,7 @@ class CompositeLoss(nn.Module):
         """Hold the weights where they are from now on: neither gradients nor decay move them."""
         self._frozen = True
         self.exponents.grad = None
-        if self._attachment is None:
+        if self._attachment is None and not distributed.is_distributed():  # DDP would wait for the gradient
             self.exponents.requires_grad_(False)
         return self
 
@@ -312,7 +316,7 @@ class CompositeLoss(nn.Module):
         }
 
     def get_extra_state(self) -> Tensor:
-        return state.encode(type(self).__name__, self.terms, self._frozen)
+        return state.encode(self._kind, self.terms, self._frozen)
 
     def set_extra_state(self, saved: Tensor) -> None:
         if state.decode(saved)["frozen"] and not self._frozen:
@@ -337,14 +341,14 @@ class CompositeLoss(nn.Module):
             health.warn(self, health.NoSavedNames, terms=quoted(self.terms))
             state_dict[names] = self.get_extra_state()
         try:
-            order = state.order(state.decode(state_dict[names]), type(self).__name__, self.terms)
+            order = state.order(state.decode(state_dict[names]), self._kind, self.terms)
         except ValueError as error:
             error_msgs.append(str(error))
             return
         for key, reorder in self._saved_by_term().items():
             saved = state_dict.get(prefix + key)
             if isinstance(saved, Tensor) and order is not None:
-                saved = saved[reorder(order)]
+                saved = distributed.sharded_like(distributed.whole(saved)[reorder(order)], saved)
             if isinstance(saved, Tensor) and saved.dtype.itemsize < 4:
                 saved = saved.float()
             if saved is not None:

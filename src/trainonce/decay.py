@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from trainonce.composite import CompositeLoss
+    from trainonce.terms import Values
 
 __all__ = ["PRESETS", "Attachment", "attach"]
 
@@ -123,20 +124,27 @@ class Attachment:
         self._index = index
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
+        self._seen: Values | None = None
         self._watch = health.StepWatch()
-        self.lr_ratio = self._ratio("lr") or math.nan
+        ratio = self._ratio("lr")
+        self.lr_ratio = math.nan if ratio is None else ratio
         criterion._attachment = self
         criterion.exponents.requires_grad_(criterion.learned)
-        criterion._tally = None if history is None else Tally()
-        self.synced = sync and criterion.learned and not distributed.is_sharded(self._exponents)
+        criterion._tally = tally = None if history is None else Tally()
+        sharded = distributed.is_sharded(self._exponents)
+        # Reading sharded exponents takes all ranks, also when only one of them records.
+        self._recorded = distributed.on_any_rank(history is not None) if sharded else history is not None
+        self.synced = sync and criterion.learned and not sharded
         self._handles: list[Any] = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
             optimizer.register_load_state_dict_pre_hook(self._complete_state),
         ]
+        register = self._exponents.register_post_accumulate_grad_hook
+        if tally is not None and criterion.learned:
+            self._handles.append(register(tally.mark_backward))  # type: ignore[no-untyped-call]
         if self.synced:
             average = distributed.AverageGradient(process_group)
-            register = self._exponents.register_post_accumulate_grad_hook
             self._handles.append(register(average))  # type: ignore[no-untyped-call]
             self._start_equal()
 
@@ -192,7 +200,7 @@ class Attachment:
             )
         with torch.no_grad():
             self._watch.before_step(exponents)
-            if self.history is not None:
+            if self._recorded:
                 self._before = exponents.detach().clone()
             if self.criterion.learned and not self.criterion.frozen:
                 mu = exponents.detach()
@@ -243,7 +251,7 @@ class Attachment:
         pull, self._pull = self._pull, None
         if pull is not None and found_inf is not None:
             pull = torch.where(found_inf.to(pull.device) > 0, 0, pull)
-        moved = exponents.detach().clone() if self.history is not None else None
+        moved = exponents.detach().clone() if self._recorded else None
         if exponents.grad is not None and pull is not None and not self.coupled:
             rate = group["lr"] * group[groups.DECAY]
             step = distributed.sharded_like(pull, exponents)
@@ -251,6 +259,9 @@ class Attachment:
                 exponents.sub_(step * rate)
             else:
                 exponents.sub_(step, alpha=rate)
+        called, self._seen = self.criterion._last is not self._seen, self.criterion._last
+        if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
+            return
         if moved is not None:
             self._record(moved, group, found_inf)
         self.criterion._stepped(found_inf)
@@ -258,19 +269,21 @@ class Attachment:
         self._watch.after_step(self, exponents)
 
     def _record(self, moved: Tensor, group: dict[str, Any], found_inf: Tensor | None) -> None:
-        assert self.history is not None
         assert self._before is not None
         before, after = distributed.whole(self._before), distributed.whole(self._exponents.detach())
         moved = distributed.whole(moved)
         tally = self.criterion._tally
         losses = tally.take() if tally is not None else None
+        if self.history is None:
+            return
         if losses is None:
             losses = torch.full((len(self.criterion.terms),), math.nan, device=before.device)
         lr = group["lr"] if isinstance(group["lr"], Tensor) else before.new_full((1,), group["lr"])
         skipped = before.new_zeros(1) if found_inf is None else (found_inf > 0)
         weights = self.criterion._weights_at(before)
-        # After a fixed criterion's step both differences are inf - inf where a weight is 0.
-        empirical, decay = (moved - before).nan_to_num(), (after - moved).nan_to_num()
+        empirical, decay = moved - before, after - moved
+        if not self.criterion.learned:  # nothing moves them; where a weight is 0 it would read inf - inf
+            empirical, decay = torch.zeros_like(before), torch.zeros_like(before)
         device = before.device
         self.history.append(row(losses, weights, before, empirical, decay, lr.to(device), skipped.to(device)))
 

@@ -87,6 +87,15 @@ def is_distributed(group: Group = None) -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
 
 
+def on_any_rank(flag: bool) -> bool:
+    """Whether the flag is set on some rank. A collective call that waits."""
+    if not is_distributed():
+        return flag
+    flags: list[bool] = [flag] * dist.get_world_size()
+    dist.all_gather_object(flags, flag)
+    return any(flags)
+
+
 def average(tensor: Tensor, group: Group = None) -> None:
     """Replace ``tensor`` by its mean over the ranks. Gloo has no mean, so sum and divide."""
     dist.all_reduce(tensor, group=group)

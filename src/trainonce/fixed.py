@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainonce import health
+from trainonce import distributed, health
 from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
 from trainonce.history import History
 from trainonce.terms import check_names
@@ -34,6 +34,7 @@ class FixedLoss(CompositeLoss):
     """
 
     fixed: Tensor
+    _kind = "FixedLoss"
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class FixedLoss(CompositeLoss):
     def _show(self) -> None:
         """Let the exponents say what the weights are: minus infinity for 0, infinity where the base has 0."""
         ratios = torch.where(self.fixed[1:] > 0, self.fixed[1:] / self.fixed[0], 0)
-        self.exponents.copy_(ratios.log())
+        self.exponents.copy_(distributed.sharded_like(ratios.log(), self.exponents))
 
     @property
     def learned(self) -> bool:
@@ -101,6 +102,7 @@ class ReplayLoss(FixedLoss):
 
     schedule: Tensor
     position: Tensor
+    _kind = "ReplayLoss"
 
     def __init__(self, terms: tuple[str, ...], schedule: Tensor, *, scale: float = 1.0) -> None:
         if schedule.dim() != 2 or schedule.shape[1] != len(terms) or not len(schedule):

@@ -40,7 +40,7 @@ def weights(exponents: Tensor) -> Tensor:
     >>> weights(torch.tensor([0.0]))
     tensor([0.5000, 0.5000])
     """
-    return torch.softmax(_with_base(exponents), dim=-1)
+    return torch.softmax(_with_base(exponents), dim=exponents.dim() - 1)  # inductor fails on dim -1 in torch 2.11
 
 
 def composite(exponents: Tensor, losses: Tensor) -> Tensor:

@@ -250,16 +250,18 @@ class StepWatch:
         self._outside: Reading | None = None
 
     def before_step(self, exponents: Tensor) -> None:
-        if self._after is not None:
+        if self._after is not None and not is_capturing(exponents):
             self._outside = Reading(_differ(exponents.detach(), self._after))
             self._after = None
 
     def after_step(self, attachment: Attachment, exponents: Tensor) -> None:
-        if attachment.steps >= self._next and not is_capturing(exponents):
+        waiting = attachment.steps >= self._next or self._reading is not None or self._outside is not None
+        if not waiting or is_capturing(exponents):
+            return
+        if attachment.steps >= self._next:
             self._next = self._next * 10 if self._next < 1000 else self._next + 1000
             self._take(attachment, exponents)
-        if self._reading is not None or self._outside is not None:
-            self._look(attachment)
+        self._look(attachment)
 
     def _take(self, attachment: Attachment, exponents: Tensor) -> None:
         criterion, group = attachment.criterion, attachment.group
@@ -322,17 +324,9 @@ def diagnose(
     if len(sizes) > 1:
         largest, smallest = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
         high, low = sizes[largest], sizes[smallest]
-        if high >= SCALES * low:
-            yield (
-                OtherScale,
-                {
-                    "ratio": high / low,
-                    "largest": largest,
-                    "high": high,
-                    "smallest": smallest,
-                    "low": low,
-                },
-            )
+        if high >= SCALES * low and sample.step >= 10:  # at the start a term can be near 0 before it is itself
+            facts = {"ratio": high / low, "largest": largest, "high": high, "smallest": smallest, "low": low}
+            yield OtherScale, facts
 
 
 def _differ(exponents: Tensor, other: Tensor) -> Tensor:

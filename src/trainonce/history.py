@@ -42,8 +42,9 @@ class History:
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
     step that GradScaler skips leaves no row. Steps inside a CUDA graph cannot be recorded.
 
-    .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step; the losses of that step
-        then count in the means of the next row.
+    .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step. It is noticed when the
+        exponents' gradient is gone at the next call, so call ``zero_grad`` as usual. A fixed criterion has no such
+        gradient: there the losses of a skipped step count in the means of the next row.
 
     :param path: A JSON-lines file to write. Without one, the rows are kept in memory only. With several ranks only the
         first writes.
@@ -238,8 +239,16 @@ class Tally:
     def __init__(self) -> None:
         self._sum: Tensor | None = None
         self._count: Tensor | None = None
+        self._backward = False
 
-    def add(self, values: Values, terms: int) -> None:
+    def mark_backward(self, _: Tensor) -> None:
+        """A backward pass has reached the exponents."""
+        self._backward = True
+
+    def add(self, values: Values, terms: int, fresh: bool) -> None:
+        """Count a call's losses. ``fresh``: the exponents have no gradient yet."""
+        if fresh and self._backward:  # they had one, and it was cleared without a step: GradScaler skipped it
+            self.take()
         losses = values.padded(terms)
         losses = losses.to(torch.promote_types(losses.dtype, torch.float32))  # a sum in bfloat16 stops growing
         if values.present is None:
@@ -254,6 +263,7 @@ class Tally:
 
     def take(self) -> Tensor | None:
         """The mean of each loss since the last call, NaN for a term that was absent; None without any."""
+        self._backward = False
         if self._sum is None or self._count is None:
             return None
         mean = self._sum / self._count

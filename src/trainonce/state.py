@@ -20,7 +20,8 @@ VERSION = 1
 
 
 def encode(kind: str, terms: tuple[str, ...], frozen: bool) -> Tensor:
-    text = json.dumps({"version": VERSION, "kind": kind, "terms": terms, "frozen": frozen})
+    # 0 or 1 and not false or true: a sharded checkpoint is read into a tensor of the same length.
+    text = json.dumps({"version": VERSION, "kind": kind, "terms": terms, "frozen": int(frozen)})
     return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
 
