@@ -229,12 +229,14 @@ def test_validation_calls_are_not_recorded():
     assert history.columns()["loss/fit"] == [u["fit"] for u in used]
 
 
-def test_a_step_without_a_call_has_nan_losses():
+def test_a_step_without_a_call_leaves_no_row():
+    """The optimizer may step for other reasons, torch.distributed.checkpoint does so to make its state."""
     history = History()
     run = Run(history)
     run.step()
     run.optimizer.step()
-    assert [math.isnan(x) for x in history.columns()["loss/fit"]] == [False, True]
+    run.step()
+    assert history.columns()["step"] == [1, 2]
 
 
 def test_losses_in_low_precision_are_summed_in_float32():

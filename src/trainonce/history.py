@@ -40,7 +40,7 @@ class History:
     """Records losses, weights, exponents and the two parts of each update, once per real optimizer step.
 
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
-    step that GradScaler skips leaves no row. Steps inside a CUDA graph cannot be recorded.
+    step that GradScaler skips, or before which the criterion was not called, leaves no row. Steps inside a CUDA graph cannot be recorded.
 
     .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step. It is noticed when the
         exponents' gradient is gone at the next call, so call ``zero_grad`` as usual. A fixed criterion has no such
