@@ -25,8 +25,6 @@ pytestmark = [
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo"),
 ]
 
-# Known faults, not yet mended; strict, so that the mark goes when the fault does.
-
 TERMS = ("fit", "far", "size", "bend")
 STEPS = 5
 HALF = 4  # samples a rank sees in a step
@@ -276,6 +274,23 @@ def test_equals_one_process(ranks: TwoRanks, placement: str, auxiliary: int, set
 def test_coupled_decay_equals_one_process(ranks: TwoRanks, placement: str) -> None:
     setting = Setting(coupled=True)
     assert_same(ranks(train_placed, placement, 3, setting), train(one_process(3), setting))
+
+
+def train_with_late_ranks(setting: Setting) -> Result:
+    """As if the process group were made between attach and the first call: attach sees a single rank."""
+    attach = trainonce.attach
+
+    def early(*args: Any, **options: Any) -> trainonce.Attachment:
+        with mock.patch.object(trainonce.distributed, "is_distributed", return_value=False):
+            return attach(*args, **options)
+
+    placed = place("ddp-outside", 3)
+    with mock.patch.object(trainonce, "attach", early):
+        return train(placed, setting)
+
+
+def test_ranks_that_come_up_after_attach(ranks: TwoRanks) -> None:
+    assert_same(ranks(train_with_late_ranks, Setting()), train(one_process(3), Setting()))
 
 
 # Proof that the tests above can fail: without the averaging the ranks drift apart

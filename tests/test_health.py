@@ -186,6 +186,7 @@ def ranks_differ(tmp_path):
         patch.setattr(distributed, "is_distributed", lambda group=None: True)
         patch.setattr(distributed, "check_placement", lambda criterion: None)
         patch.setattr(distributed, "average", lambda tensor, group=None: None)
+        patch.setattr(distributed, "broadcast", lambda tensor, group=None: None)
         patch.setattr(distributed, "spread", lambda tensor, group=None: torch.full_like(tensor, 1e-3))
         loop.run(120)
 

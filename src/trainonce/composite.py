@@ -87,7 +87,7 @@ class CompositeLoss(nn.Module):
         self._frozen = False
         self._attachment: Attachment | None = None
         self._tally: Tally | None = None
-        self._last: Values | None = None
+        self._recall = _Recall()
         self._start: Tensor | None = None
         self._calls = health.CallWatch()
 
@@ -99,35 +99,36 @@ class CompositeLoss(nn.Module):
 
     # The call
 
-    def __call__(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
-        total: Tensor = super().__call__(losses, **terms)
-        return total
+    if TYPE_CHECKING:
+
+        def __call__(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor: ...
 
     def forward(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
+        exponents = self.exponents
         given, present = collect(self.terms, losses, terms)
         if self.nonfinite != "propagate":
             given, present = self._keep_finite(given, present)
             if not len(given):
-                self._note(torch.full((len(self.terms),), math.nan, device=self.exponents.device), None)
-                return _nothing(self.exponents)
+                self._note(torch.full((len(self.terms),), math.nan, device=exponents.device), None)
+                return _nothing(exponents)
         values = stacked(given)
-        if values.device != self.exponents.device:
+        if values.device != exponents.device:
             raise ValueError(
-                f"The losses are on {values.device}, the criterion is on {self.exponents.device}. "
+                f"The losses are on {values.device}, the criterion is on {exponents.device}. "
                 f"Call criterion.to({str(values.device)!r}) before training."
             )
         if torch.is_grad_enabled():
             self._note(values, present)
-        weights = self._live_weights(present)
+        weights = self._live_weights(exponents, present)
         if present is None:
             total = functional.weighted_sum(weights, values)
         else:
             total = _sum_of_present(weights, values, present)
         return total if self.scale == 1.0 else total * self.scale
 
-    def _live_weights(self, present: tuple[int, ...] | None) -> Tensor:
+    def _live_weights(self, exponents: nn.Parameter, present: tuple[int, ...] | None) -> Tensor:
         """The weights, differentiable in the exponents that this call may move."""
-        mu: Tensor = self.exponents
+        mu: Tensor = exponents
         if type(mu) is not nn.Parameter:
             mu = distributed.whole(mu)
         if mu.dtype.itemsize < 4:
@@ -140,7 +141,7 @@ class CompositeLoss(nn.Module):
             mu = torch.stack([m if i in present else _still(m) for i, m in parts])
         if self.scale != 1.0:
             mu = mu.detach() + (mu - mu.detach()) / self.scale
-        return functional.weights(mu)
+        return functional.weights(mu, None if torch.compiler.is_compiling() else self._recall.zero_like(mu))
 
     def _keep_finite(
         self, given: Tensor | list[Tensor], present: tuple[int, ...] | None
@@ -165,11 +166,16 @@ class CompositeLoss(nn.Module):
 
     def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
         """Remember this call's losses for logs and history; no copy to the host."""
-        self._last = Values(values.detach(), present)
+        self._recall.last = last = Values(values.detach(), present)
         if self._tally is not None:
-            self._tally.add(self._last, len(self.terms), fresh=self.exponents.grad is None)
+            self._tally.add(last, len(self.terms), fresh=self.exponents.grad is None)
         if not torch.compiler.is_compiling():
             self._calls.note(self)
+
+    @property
+    def _last(self) -> Values | None:
+        """The losses of the last call under gradients."""
+        return self._recall.last
 
     def _stepped(self, found_inf: Tensor | None) -> None:
         """Called after each step of the attached optimizer; a schedule moves on here."""
@@ -311,7 +317,7 @@ class CompositeLoss(nn.Module):
         return kept | {
             "_attachment": None,
             "_tally": None,
-            "_last": None,
+            "_recall": _Recall(),
             "_calls": health.CallWatch(),
         }
 
@@ -360,6 +366,21 @@ class CompositeLoss(nn.Module):
     def _saved_by_term(self) -> dict[str, Callable[[list[int]], list[int]]]:
         """The saved tensors that have an entry per term, each with how the terms' order indexes it."""
         return {"exponents": lambda order: [i - 1 for i in order[1:]]}
+
+
+class _Recall:
+    """What the layer remembers between calls. Apart from the module, whose attributes are slow to set."""
+
+    def __init__(self) -> None:
+        self.last: Values | None = None
+        self._zero: Tensor | None = None
+
+    def zero_like(self, mu: Tensor) -> Tensor:
+        """The base's exponent: the same zero every time, for as long as device and dtype stay."""
+        zero = self._zero
+        if zero is None or zero.dtype != mu.dtype or zero.device != mu.device:
+            self._zero = zero = mu.detach().new_zeros(1)
+        return zero
 
 
 def _sum_of_present(weights: Tensor, values: Tensor, present: tuple[int, ...]) -> Tensor:

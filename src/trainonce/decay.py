@@ -125,6 +125,7 @@ class Attachment:
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
         self._seen: Values | None = None
+        self._syncing = False
         self._watch = health.StepWatch()
         ratio = self._ratio("lr")
         self.lr_ratio = math.nan if ratio is None else ratio
@@ -143,10 +144,7 @@ class Attachment:
         register = self._exponents.register_post_accumulate_grad_hook
         if tally is not None and criterion.learned:
             self._handles.append(register(tally.mark_backward))  # type: ignore[no-untyped-call]
-        if self.synced:
-            average = distributed.AverageGradient(process_group)
-            self._handles.append(register(average))  # type: ignore[no-untyped-call]
-            self._start_equal()
+        self._start_sync()
 
     # What a user reads and sets
 
@@ -160,8 +158,11 @@ class Attachment:
     @property
     def group(self) -> dict[str, Any]:
         """The exponents' parameter group."""
-        self._index = groups.index_of(self.optimizer, self._exponents, self._index)
-        return self.optimizer.param_groups[self._index]
+        return self._group_in(self.optimizer)
+
+    def _group_in(self, optimizer: Optimizer) -> dict[str, Any]:
+        self._index = groups.index_of(optimizer, self._exponents, self._index)
+        return optimizer.param_groups[self._index]
 
     @property
     def decay(self) -> float:
@@ -192,22 +193,22 @@ class Attachment:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        exponents = self.criterion.exponents
-        if exponents is not self._exponents:
+        criterion, exponents = self.criterion, self._exponents
+        if criterion.exponents is not exponents:
             raise RuntimeError(
                 "The criterion's exponents were replaced after attach (by sharding, load_state_dict(assign=True) or a "
                 "device move that makes new parameters): the optimizer trains the old ones. Attach afterwards."
             )
-        with torch.no_grad():
-            self._watch.before_step(exponents)
-            if self._recorded:
-                self._before = exponents.detach().clone()
-            if self.criterion.learned and not self.criterion.frozen:
-                mu = exponents.detach()
-                if type(exponents) is not nn.Parameter:
-                    mu = distributed.whole(mu)
-                self._pull = functional.regularizer_grad(mu, self.regularizer)
-        return self._with_gradients_ready(optimizer, args, kwargs)
+        mu = exponents.detach()
+        self._watch.before_step(mu)
+        if self._recorded:
+            self._before = mu.clone()
+        if criterion.learned and not criterion.frozen:
+            whole = mu if type(exponents) is nn.Parameter else distributed.whole(mu)
+            self._pull = functional.regularizer_grad(whole, self.regularizer)
+        if self.coupled or criterion.frozen:
+            return self._with_gradients_ready(optimizer, args, kwargs)
+        return None
 
     def _with_gradients_ready(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -228,7 +229,6 @@ class Attachment:
             return args, {**kwargs, "closure": prepared}
         return (args[0], prepared, *args[2:]), kwargs
 
-    @torch.no_grad()
     def _prepare_gradient(self, optimizer: Optimizer) -> None:
         """The place for whatever else than the loss moves the exponents: freezing and coupled decay."""
         exponents = self._exponents
@@ -242,23 +242,22 @@ class Attachment:
             sign = -1 if self.group.get("maximize") else 1
             exponents.grad.add_(distributed.sharded_like(pull, exponents), alpha=sign)
 
-    @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        exponents = self._exponents
-        group = self.group
+        exponents, group = self._exponents, self._group_in(optimizer)
+        mu = exponents.detach()
         # Set by GradScaler around the step of a fused optimizer, which runs its hooks also when it skips the update.
         found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
         pull, self._pull = self._pull, None
         if pull is not None and found_inf is not None:
             pull = torch.where(found_inf.to(pull.device) > 0, 0, pull)
-        moved = exponents.detach().clone() if self._recorded else None
+        moved = mu.clone() if self._recorded else None
         if exponents.grad is not None and pull is not None and not self.coupled:
             rate = group["lr"] * group[groups.DECAY]
             step = distributed.sharded_like(pull, exponents)
             if isinstance(rate, Tensor):
-                exponents.sub_(step * rate)
+                mu.sub_(step * rate)
             else:
-                exponents.sub_(step, alpha=rate)
+                mu.sub_(step, alpha=rate)
         called, self._seen = self.criterion._last is not self._seen, self.criterion._last
         if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
             return
@@ -266,7 +265,7 @@ class Attachment:
             self._record(moved, group, found_inf)
         self.criterion._stepped(found_inf)
         self.steps += 1
-        self._watch.after_step(self, exponents)
+        self._watch.after_step(self, mu)
 
     def _record(self, moved: Tensor, group: dict[str, Any], found_inf: Tensor | None) -> None:
         assert self._before is not None
@@ -296,10 +295,13 @@ class Attachment:
             health.warn(self, health.NoSavedGroup)
         return completed
 
-    @torch.no_grad()
-    def _start_equal(self) -> None:
-        if not distributed.is_distributed(self.process_group):
+    def _start_sync(self) -> None:
+        """Make the ranks equal and keep them so. Called again at the first training call: ranks may come up after."""
+        if not self.synced or self._syncing or not distributed.is_distributed(self.process_group):
             return
+        self._syncing = True
+        average = distributed.AverageGradient(self.process_group)
+        self._handles.append(self._exponents.register_post_accumulate_grad_hook(average))  # type: ignore[no-untyped-call]
         spread = distributed.spread(self._exponents.detach(), self.process_group).abs().max().item()
         if spread > 0:
             health.warn(self.criterion, health.RanksDiffer, spread=spread)

@@ -79,7 +79,7 @@ class FixedLoss(CompositeLoss):
     def weights(self) -> Tensor:
         return self.fixed.clone()
 
-    def _live_weights(self, present: tuple[int, ...] | None) -> Tensor:
+    def _live_weights(self, exponents: nn.Parameter, present: tuple[int, ...] | None) -> Tensor:
         return self.weights  # a copy: a schedule, or DistributedDataParallel, writes into the buffer before backward
 
     def _weights_at(self, exponents: Tensor) -> Tensor:

@@ -30,17 +30,19 @@ SOFTPLUS: Final = "softplus"
 REGULARIZER_PARTS: Final = (NEGENTROPY, SOFTPLUS)
 
 
-def weights(exponents: Tensor) -> Tensor:
+def weights(exponents: Tensor, zero: Tensor | None = None) -> Tensor:
     r"""The weights of all K + 1 terms, base first.
 
     .. math:: \lambda = \mathrm{softmax}(0, \mu_1, \dots, \mu_K)
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
+    :param zero: The base's exponent, shape ``(..., 1)``, for callers who keep one; made anew by default.
 
     >>> weights(torch.tensor([0.0]))
     tensor([0.5000, 0.5000])
     """
-    return torch.softmax(_with_base(exponents), dim=exponents.dim() - 1)  # inductor fails on dim -1 in torch 2.11
+    full = _with_base(exponents) if zero is None else torch.cat((zero, exponents), dim=-1)
+    return torch.softmax(full, dim=exponents.dim() - 1)  # inductor fails on dim -1 in torch 2.11
 
 
 def composite(exponents: Tensor, losses: Tensor) -> Tensor:
@@ -119,12 +121,16 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
     >>> regularizer_grad(torch.tensor([0.0, -1.0]))
     tensor([0.5656, 0.1377])
     """
+    softplus = torch.sigmoid(exponents) if SOFTPLUS in parts else torch.zeros_like(exponents)
     if NEGENTROPY not in parts:
-        return torch.sigmoid(exponents) if SOFTPLUS in parts else torch.zeros_like(exponents)
+        return softplus
+    if exponents.shape[-1] == 1:  # λ₁ = σ(μ), so the sum is λ₁ λ₀ μ = λ₁ μ - λ₁² μ: half the operators
+        lam = softplus if SOFTPLUS in parts else torch.sigmoid(exponents)
+        pulled = lam * exponents
+        return torch.addcmul(softplus + pulled, pulled, lam, value=-1)
     lam = weights(exponents)[..., 1:]
     mean = weighted_sum(lam, exponents).unsqueeze(-1)  # the base contributes λ₀ · 0
-    negentropy = lam * (exponents - mean)
-    return negentropy + torch.sigmoid(exponents) if SOFTPLUS in parts else negentropy
+    return torch.addcmul(softplus, lam, exponents - mean)
 
 
 def _with_base(exponents: Tensor) -> Tensor:

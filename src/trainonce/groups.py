@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 NAME = "loss_weights"
 DECAY = "hyperparameter_decay"
 
+# Their fused step of one small vector takes half the time of the other ones, and rounds no worse.
+_FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+
 # Why each cannot train a vector of exponents with a dense gradient.
 _CANNOT = {
     "LBFGS": "it takes a single parameter group and several evaluations a step",
@@ -94,10 +97,16 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
         group["initial_lr"] = first["initial_lr"] if lr is None else lr
     if "weight_decay" in group:
         group["weight_decay"] = 0.0
+    if type(optimizer) in _FUSED and group["fused"] is None and not group["foreach"] and _fusible(exponents):
+        group["fused"] = True
     group["name"] = _free_name(optimizer)
     named = "param_names" in first
     group["params"] = [(f"{group['name']}.exponents", exponents)] if named else [exponents]
     return group
+
+
+def _fusible(exponents: nn.Parameter) -> bool:
+    return type(exponents) is torch.nn.Parameter and exponents.device.type in ("cpu", "cuda")
 
 
 def _start_adagrad(optimizer: Optimizer, exponents: nn.Parameter) -> None:

@@ -197,17 +197,26 @@ class CallWatch:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._next = 1
         self._first: Tensor | None = None
         self._moved: Reading | None = None
 
     def note(self, criterion: CompositeLoss) -> None:
         self.calls += 1
+        if self.calls < self._next:
+            return
         if self.calls == 1:
-            if distributed.is_distributed():
-                distributed.check_placement(criterion)
-            self._first = criterion.exponents.detach().clone()
-        elif self.calls >= PATIENCE and self._first is not None and criterion.learned:
+            self._begin(criterion)
+        elif self._first is not None and criterion.learned:
             self._compare(criterion, self._first)
+
+    def _begin(self, criterion: CompositeLoss) -> None:
+        self._next = PATIENCE
+        self._first = criterion.exponents.detach().clone()
+        if distributed.is_distributed():
+            distributed.check_placement(criterion)
+            if criterion.attachment is not None:
+                criterion.attachment._start_sync()
 
     def _compare(self, criterion: CompositeLoss, first: Tensor) -> None:
         attachment = criterion.attachment
