@@ -56,9 +56,10 @@ class Estimate(NamedTuple):
 def median_interval(values: Iterable[float]) -> Estimate:
     """The median and the order statistics that enclose the true median with probability 0.95."""
     ordered = sorted(values)
-    n, k, tail = len(ordered), 0, 0
-    while tail + math.comb(n, k) <= 0.025 * 2**n:
-        tail += math.comb(n, k)
+    n, k, tail, ways = len(ordered), 0, 0, 1  # in whole numbers: 2**n soon leaves the floats
+    while 40 * (tail + ways) <= 2**n:  # at most 2.5 % of the n coin tosses fall on one side k times or fewer
+        tail += ways
+        ways = ways * (n - k) // (k + 1)
         k += 1
     middle = statistics.median(ordered)
     return Estimate(middle, ordered[k - 1], ordered[n - k]) if k else Estimate(middle)

@@ -561,3 +561,14 @@ def test_damage_in_the_middle_is_said_and_left_out(tmp_path, damage):
         resumed = History(history.path, step=4)
     Run(resumed).steps(1)
     assert resumed.columns()["step"] == [1, 2, 4, 5]
+
+
+def test_a_history_dropped_while_torch_traces_is_written(tmp_path):
+    """The collector runs at any time, also inside torch.compile, where new tensors hold no values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    run = Run(History(tmp_path / "h.jsonl"))
+    run.step()
+    with FakeTensorMode():
+        run.criterion.attachment.history.__del__()
+    assert len(History.load(tmp_path / "h.jsonl")) == 1

@@ -259,8 +259,9 @@ class StepWatch:
         self._outside: Reading | None = None
 
     def before_step(self, exponents: Tensor) -> None:
-        if self._after is not None and not is_capturing(exponents):
-            self._outside = Reading(_differ(exponents.detach(), self._after))
+        if self._after is not None:
+            if not is_capturing(exponents):
+                self._outside = Reading(_differ(exponents.detach(), self._after))
             self._after = None
 
     def after_step(self, attachment: Attachment, exponents: Tensor) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from trainonce import distributed, health
 from trainonce.reading import Reading, is_capturing
@@ -40,7 +41,8 @@ class History:
     """Records losses, weights, exponents and the two parts of each update, once per real optimizer step.
 
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
-    step that GradScaler skips, or before which the criterion was not called, leaves no row. Steps inside a CUDA graph cannot be recorded.
+    step that GradScaler skips, or before which the criterion was not called, leaves no row. Steps inside a CUDA graph
+    cannot be recorded.
 
     .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step. It is noticed when the
         exponents' gradient is gone at the next call, so call ``zero_grad`` as usual. A fixed criterion has no such
@@ -219,9 +221,11 @@ class History:
             health.warn(self, health.HistoryLost, path=self.path, reason=error.strerror or error)
 
     def __del__(self) -> None:
-        # Not in a forked child, such as a data loader's worker: the rows are the parent's to write.
-        if getattr(self, "_process", None) == os.getpid():
-            self.flush()
+        # Not in a forked child, such as a data loader's worker: the rows are the parent's to write. And apart from
+        # whatever the collector interrupts: it may be torch.compile, tracing with tensors that hold nothing.
+        if self.path is not None and getattr(self, "_process", None) == os.getpid():
+            with _disable_current_modes():
+                self.flush()
 
 
 _alive: weakref.WeakSet[History] = weakref.WeakSet()

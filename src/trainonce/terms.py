@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -78,6 +78,17 @@ def collect(
             raise _explain_stacked(terms, losses, named)
         return losses, None
     values = _in_order(terms, losses, named)
+    device = values[0].device if isinstance(values[0], Tensor) else None
+    for value in values:
+        if not (isinstance(value, Tensor) and _usable(value, 0, device, tracking)):
+            return _look_closer(terms, values, tracking)
+    return cast("list[Tensor]", values), None
+
+
+def _look_closer(
+    terms: tuple[str, ...], values: list[Tensor | None], tracking: bool
+) -> tuple[list[Tensor], tuple[int, ...]]:
+    """The rare case of :func:`collect`: a term is absent, or something is wrong."""
     given = [value for value in values if value is not None]
     if not given:
         raise ValueError(
@@ -85,11 +96,8 @@ def collect(
             f"{quoted(terms)} are None. Skip the step for such a batch."
         )
     device = given[0].device if isinstance(given[0], Tensor) else None
-    for value in given:
-        if not (isinstance(value, Tensor) and _usable(value, 0, device, tracking)):
-            raise _explain(terms, values)
-    if len(given) == len(terms):
-        return given, None
+    if not all(isinstance(value, Tensor) and _usable(value, 0, device, tracking) for value in given):
+        raise _explain(terms, values)
     return given, tuple(i for i, value in enumerate(values) if value is not None)
 
 
@@ -138,9 +146,15 @@ def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str,
         raise TypeError(
             f"CompositeLoss takes keywords, a dict, a list or a stacked tensor; got {type(losses).__name__}."
         )
-    if len(table) != len(terms) or any(name not in table for name in terms):
+    values = []
+    for name in terms:
+        value = table.get(name)
+        if value is None and name not in table:
+            raise names_error("CompositeLoss", terms, list(table))
+        values.append(value)
+    if len(table) != len(terms):
         raise names_error("CompositeLoss", terms, list(table))
-    return [table[name] for name in terms]
+    return values
 
 
 def _usable(value: Tensor, dim: int, device: torch.device | None, tracking: bool) -> bool:
