@@ -91,7 +91,7 @@ class History:
         self._unwritten = b""
         if self.path is not None and _is_first_rank():
             self._open(self.path, step)
-        self._process = os.getpid()
+        self._process: int | None = os.getpid()
         _alive.add(self)
 
     def _open(self, path: Path, step: int | None) -> None:
@@ -223,7 +223,7 @@ class History:
     def __del__(self) -> None:
         # Not in a forked child, such as a data loader's worker: the rows are the parent's to write. And apart from
         # whatever the collector interrupts: it may be torch.compile, tracing with tensors that hold nothing.
-        if self.path is not None and getattr(self, "_process", None) == os.getpid():
+        if getattr(self, "_process", None) == os.getpid() and self.path is not None:
             with _disable_current_modes():
                 self.flush()
 
@@ -235,6 +235,7 @@ _alive: weakref.WeakSet[History] = weakref.WeakSet()
 def _flush_all() -> None:
     for history in list(_alive):
         history.__del__()
+        history._process = None  # nothing is left to do when Python itself is being taken down
 
 
 class Tally:
