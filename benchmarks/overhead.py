@@ -12,9 +12,6 @@ their distribution). The static sum is entered twice: what its second row shows 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import copy
-import gc
 import importlib.metadata
 import json
 import math
@@ -22,82 +19,23 @@ import platform
 import random
 import statistics
 import subprocess
-import sys
 import time
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from _methods import BASELINE, METHODS, OURS, UW, attached, static, training_step
+from _checks import check_cuda
+from _methods import BASELINE, METHODS, OURS, UW
 from _models import MODELS, Problem, make
+from _timing import Clock, Entry, Estimate, paired, peak_of_step, run_rounds
 
 import trainonce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    Step = Callable[[], None]
-
-BLOCK_SECONDS = 0.01  # steps shorter than this are timed several at a time
 WARM_UP = 100  # steps; also what DWA needs until its weights move
-FEW_ROUNDS = 6  # with fewer there is no 95 % interval
-
-
-class Estimate(NamedTuple):
-    """A median with its 95 % interval; the ends are NaN where there are too few values for one."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-
-
-def median_interval(values: Iterable[float]) -> Estimate:
-    """The median and the order statistics that enclose the true median with probability 0.95."""
-    ordered = sorted(values)
-    n, k, tail, ways = len(ordered), 0, 0, 1  # in whole numbers: 2**n soon leaves the floats
-    while 40 * (tail + ways) <= 2**n:  # at most 2.5 % of the n coin tosses fall on one side k times or fewer
-        tail += ways
-        ways = ways * (n - k) // (k + 1)
-        k += 1
-    middle = statistics.median(ordered)
-    return Estimate(middle, ordered[k - 1], ordered[n - k]) if k else Estimate(middle)
-
-
-# Timing
-
-
-@dataclass
-class Entry:
-    """One method in a cell: its step, the seconds per step of each round it took part in, and what to say of it."""
-
-    name: str
-    step: Step | None = None
-    times: dict[int, float] = field(default_factory=dict)
-    used: float = 0.0  # seconds
-    peak: float | None = None  # MiB a step needs on top of what is allocated between steps
-    note: str = ""
-
-
-@dataclass
-class Clock:
-    device: torch.device
-    kind: str = "wall"
-
-    def seconds(self, step: Step, count: int) -> float:
-        """The time of ``count`` steps, the device's work included."""
-        read = time.process_time if self.kind == "cpu" else time.perf_counter
-        self.wait()
-        begin = read()
-        for _ in range(count):
-            step()
-        self.wait()
-        return read() - begin
-
-    def wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def start(name: str, problem: Problem, clock: Clock, limit: float) -> Entry:
@@ -118,48 +56,6 @@ def start(name: str, problem: Problem, clock: Clock, limit: float) -> Entry:
     except RuntimeError as error:  # out of memory on a GPU is one of these
         return Entry(name, note=f"failed: {str(error).splitlines()[0][:90]}")
     return entry
-
-
-def peak_of_step(step: Step, clock: Clock) -> float | None:
-    if clock.device.type != "cuda":
-        return None  # the CPU allocator keeps no such count
-    clock.wait()
-    torch.cuda.reset_peak_memory_stats(clock.device)
-    before = torch.cuda.memory_allocated(clock.device)
-    step()
-    clock.wait()
-    return (torch.cuda.max_memory_allocated(clock.device) - before) / 2**20
-
-
-def run_rounds(entries: list[Entry], clock: Clock, limit: float, rng: random.Random) -> int:
-    """Time all entries in turn until the first has used ``limit`` seconds; a slower one stops when it has."""
-    live = [e for e in entries if e.step is not None]
-    gc.collect()
-    gc.freeze()  # or each collection would walk over the models of all methods
-    block = max(1, round(BLOCK_SECONDS / clock.seconds(live[0].step, 3) * 3))
-    for turn in range(sys.maxsize):
-        taking_part = [e for e in live if e.used < limit]
-        if live[0] not in taking_part:
-            break
-        rng.shuffle(taking_part)
-        for entry in taking_part:
-            if block > 1:
-                entry.step()  # untimed: the caches are still full of the method before
-            spent = clock.seconds(entry.step, block)
-            entry.times[turn] = spent / block
-            entry.used += spent
-    gc.unfreeze()
-    for entry in live:
-        if len(entry.times) < FEW_ROUNDS:
-            entry.note = f"stopped after {len(entry.times)} rounds, {limit:g} s"
-    return block
-
-
-def paired(entry: Entry, base: Entry, compare: Callable[[float, float], float]) -> Estimate:
-    if entry.step is None:  # timed once, outside the rounds
-        middle = statistics.median(base.times.values())
-        return Estimate(compare(entry.times[0], middle))
-    return median_interval(compare(t, base.times[turn]) for turn, t in entry.times.items() if turn in base.times)
 
 
 # One cell of the table
@@ -249,160 +145,6 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
         for method in dict.fromkeys(name for name, _ in cells):
             ratios = [cells[method, n].get("ratio") for n in counts]
             print(f"  {method:<17}" + "".join(f"{'-' if r is None else f'{r:.3f}':>9}" for r in ratios))
-
-
-# Checks that need a GPU
-
-
-def check_cuda(device: torch.device, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """No host synchronisation in a whole step, and the whole step in a CUDA graph. Prints PASS or FAIL for each."""
-    problem = make("mlp", 4, device, options.seed)
-    kinds = {"default": {}, "capturable": {"capturable": True}, "fused": {"fused": True}}
-    rows = [checked("a read-back is noticed (control)", lambda: _control(problem))]
-    for kind, settings in kinds.items():
-        for history in (False, True):
-            for sampled in (False, True):
-                name = f"no host sync: AdamW {kind}"
-                name += ", History" * history + ", health samples" * sampled
-                rows.append(checked(name, lambda s=settings, h=history, n=sampled: no_sync(problem, s, h, n)))
-    for warm_up in (3, 10, 11):  # a health sample is taken at step 10 and looked at from step 11 on
-        name = f"CUDA graph of the whole step after {warm_up} eager steps equals eager"
-        rows.append(checked(name, lambda n=warm_up: same_in_graph(problem, n)))
-    rows.append(checked("time of the step in a CUDA graph", lambda: time_graph(problem, options)))
-    return rows
-
-
-def checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
-    try:
-        result, detail = "PASS", check()
-    except Exception as error:  # whatever goes wrong is the finding
-        result, detail = "FAIL", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    print(f"{result}  {name}{': ' if detail else ''}{detail}")
-    return {"check": name, "result": result, "detail": detail}
-
-
-@contextlib.contextmanager
-def syncs_are_errors() -> Iterator[None]:
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-def _control(problem: Problem) -> str:
-    """Without it a debug mode that sees nothing would pass everything."""
-    _, losses = problem.losses(problem.next_batch())
-    try:
-        with syncs_are_errors():
-            losses[0].item()
-    except RuntimeError:
-        return ""
-    raise AssertionError("set_sync_debug_mode did not notice .item()")
-
-
-def no_sync(problem: Problem, settings: dict[str, bool], history: bool, sampled: bool) -> str:
-    """Steps 6 to 150 hold the health samples of steps 10 and 100 and blocks of history; steps 31 to 90 no sample."""
-    problem = problem.fresh()
-    record = trainonce.History(block=16) if history else None
-    optimizer, weigh = attached(problem, record, **settings)
-    step = training_step(problem, optimizer, weigh)
-    begin, end = (5, 150) if sampled else (30, 90)
-    for _ in range(begin):
-        step()
-    with syncs_are_errors(), event_waits() as waits:
-        for _ in range(begin, end):
-            step()
-    if record is not None and len(record) != end:
-        raise AssertionError(f"the history holds {len(record)} of {end} steps")
-    # The debug mode does not see a wait for an event, so these are counted. A block of 16 short steps may be one.
-    return f"{waits[0]} waits for an event in {end - begin} steps" if waits[0] else ""
-
-
-@contextlib.contextmanager
-def event_waits() -> Iterator[list[int]]:
-    """Counts the calls of Event.synchronize that really had to wait."""
-    count, original = [0], torch.cuda.Event.synchronize
-
-    def counted(event: torch.cuda.Event) -> None:
-        count[0] += not event.query()
-        original(event)
-
-    torch.cuda.Event.synchronize = counted
-    try:
-        yield count
-    finally:
-        torch.cuda.Event.synchronize = original
-
-
-def same_in_graph(problem: Problem, warm_up: int, replays: int = 50) -> str:
-    """The exponents after replays of the captured step against as many eager steps, and against those without decay."""
-    graph, exponents = capture(problem, warm_up)
-    for _ in range(replays):
-        graph.replay()
-    eager, _ = eager_exponents(problem, warm_up + replays)
-    undecayed, _ = eager_exponents(problem, warm_up + replays, decay=0.0)
-    torch.cuda.synchronize()
-    apart = (exponents - eager).abs().max().item()
-    effect = (undecayed - eager).abs().max().item()
-    if not apart <= 2e-6 or not effect > 1e-3:
-        raise AssertionError(f"exponents differ by {apart:.2e} from eager; decay accounts for {effect:.2e}")
-    return f"largest difference {apart:.1e} after {replays} replays; decay moved them by {effect:.1e}"
-
-
-def one_batch(problem: Problem) -> Problem:
-    """A graph reads the same memory at each replay."""
-    return Problem(copy.deepcopy(problem.model), problem.batches[:1], problem.autocast)
-
-
-def eager_exponents(problem: Problem, steps: int, decay: float = 2.0) -> tuple[torch.Tensor, Step]:
-    problem = one_batch(problem)
-    optimizer, weigh = attached(problem, decay=decay, capturable=True)
-    step = training_step(problem, optimizer, weigh)
-    for _ in range(steps):
-        step()
-    return optimizer.param_groups[-1]["params"][0].detach(), step
-
-
-def capture(problem: Problem, warm_up: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    problem = one_batch(problem)
-    optimizer, weigh = attached(problem, capturable=True)
-    graph = captured(training_step(problem, optimizer, weigh), warm_up)
-    return graph, optimizer.param_groups[-1]["params"][0].detach()
-
-
-def captured(step: Step, warm_up: int) -> torch.cuda.CUDAGraph:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(warm_up):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph
-
-
-def time_graph(problem: Problem, options: argparse.Namespace) -> str:
-    """Ours and the static sum, eager and captured, interleaved; AdamW capturable in all four."""
-    clock = Clock(problem.device)
-    graph, _ = capture(problem, 20)
-    _, eager = eager_exponents(problem, 20)
-    plain, plain_captured = (static(one_batch(problem), capturable=True) for _ in range(2))
-    for _ in range(20):
-        plain()
-    steps = {
-        "static eager": plain,
-        "ours eager": eager,
-        "static graph": captured(plain_captured, 20).replay,
-        "ours graph": graph.replay,
-    }
-    entries = [Entry(name, step) for name, step in steps.items()]
-    run_rounds(entries, clock, min(options.seconds, 5.0), random.Random(options.seed))
-    times = {e.name: median_interval(t * 1e6 for t in e.times.values()) for e in entries}
-    return "; ".join(f"{name} {t.value:.1f} us [{t.low:.1f}, {t.high:.1f}]" for name, t in times.items())
 
 
 # The command
