@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import trainonce
 from trainonce import functional as F
@@ -41,6 +42,12 @@ def test_init_by_term():
 def test_bad_init(init):
     with pytest.raises(ValueError, match="must be a positive number"):
         trainonce.CompositeLoss(["a", "b"], init=init)
+
+
+def test_numpy_numbers_are_numbers():
+    np = pytest.importorskip("numpy")
+    assert trainonce.CompositeLoss(["a", "b"], init=np.float32(0.5)).exponents.item() == pytest.approx(math.log(0.5))
+    assert trainonce.FixedLoss({"a": np.int64(1), "b": np.float64(3)}).weights.tolist() == [0.25, 0.75]
 
 
 @pytest.mark.parametrize("init", [{}, {"b": 1.0, "c": 1.0}, {"a": 1.0, "b": 1.0}])
@@ -232,6 +239,46 @@ def test_absent_with_one_auxiliary_term(absent):
     assert criterion.exponents.grad.abs().item() < 1e-16
 
 
+def test_all_terms_absent():
+    """Zero and a zero gradient, so that a rank with such a batch still takes part in the step."""
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    total = criterion(a=None, b=None)
+    total.backward()
+    assert total.item() == 0.0
+    assert criterion.exponents.grad.item() == 0.0
+    assert criterion.reference(a=None, b=None).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    "criterion", [trainonce.FixedLoss({"a": 1.0, "b": 0.0}), trainonce.CompositeLoss(["a", "b"], init=1e-60)]
+)
+def test_only_a_term_of_weight_0_is_there(criterion):
+    value = losses(3.0, dtype=torch.float32)[0]
+    total = criterion(a=None, b=value)
+    total.backward()
+    assert total.item() == 0.0
+    assert value.grad.item() == 0.0
+
+
+def test_many_terms_with_one_absent_take_few_operators():
+    names = [f"t{i}" for i in range(500)]
+    criterion = trainonce.CompositeLoss(names)
+    values = torch.rand(500).clone().requires_grad_().unbind()
+    batch = [None, *values[1:]]
+    criterion(batch)
+
+    class Counter(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counter() as operators:
+        criterion(batch)
+    assert operators.count < 40
+
+
 # Bad values
 
 
@@ -265,6 +312,14 @@ def test_nonfinite_skip_cannot_reach_the_others():
     assert math.isnan(criterion.log_dict()["loss/b"].item())
     poisoned = torch.autograd.grad(torch.where(torch.tensor(False), (w.sqrt() / w).sum(), 0.0) + (w**2).sum(), w)[0]
     assert math.isnan(poisoned.item())  # what masking without cutting the graph would have given
+
+
+def test_nonfinite_evaluation_is_not_the_last_training_call():
+    criterion = trainonce.CompositeLoss(["a", "b"], init=1.0, nonfinite="skip")
+    criterion(losses(1.0, 3.0))
+    with torch.no_grad(), pytest.warns(health.SkippedTerm):
+        criterion(torch.tensor([math.nan, math.nan]))
+    assert criterion.reference().item() == 2.0
 
 
 def test_nonfinite_skip_of_all_terms():
@@ -305,6 +360,7 @@ def test_a_copy_is_not_attached():
         assert torch.equal(other.exponents, criterion.exponents)
         assert other.terms == criterion.terms
         assert not other.exponents._post_accumulate_grad_hooks
+        assert other._calls.calls == 0
     assert criterion.attachment is not None
 
 

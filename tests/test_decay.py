@@ -1,6 +1,9 @@
 """attach: Algorithm 1, the balance points, every optimizer, real and skipped steps."""
 
+import copy
+import gc
 import math
+import pickle
 
 import pytest
 import torch
@@ -456,8 +459,9 @@ def test_bad_decay(decay):
     ("options", "text"),
     [
         ({"lr": -0.1}, "lr must be"),
+        ({"lr": "0.1"}, "lr must be a number of at least 0; got '0.1'"),
         ({"preset": "literal"}, "preset must be one of 'printed', 'consistent'; got 'literal'"),
-        ({"regularizer": ["entropy"]}, "regularizer takes any of 'negentropy', 'softplus'; got 'entropy'"),
+        ({"regularizer": ["entropy"]}, "regularizer takes a list of any of 'negentropy', 'softplus'; got 'entropy'"),
     ],
 )
 def test_bad_options(options, text):
@@ -496,8 +500,6 @@ def test_exponents_replaced_after_attach():
 
 
 def test_copies_are_attached_again():
-    import copy
-
     model, criterion = nn.Linear(2, 1), trainonce.CompositeLoss(["a", "b"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     trainonce.attach(optimizer, criterion, decay=2.0)
@@ -522,3 +524,35 @@ def test_copies_are_attached_again():
     lost = copy.deepcopy((model, criterion, optimizer))
     with pytest.warns(health.NotAttached, match="attach"):
         train(*lost, 101)
+
+
+def test_a_new_optimizer_after_the_old_one_is_gone():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=1.0)
+    del optimizer
+    gc.collect()
+    assert "no longer exists" in repr(attachment)
+    trainonce.attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), criterion, decay=1.0)
+
+
+def test_attachments_in_copies_are_none():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=1.0)
+    assert copy.deepcopy({"kept": attachment}) == {"kept": None}
+    assert pickle.loads(pickle.dumps(attachment)) is None
+
+
+def test_a_bad_decay_later():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    attachment = trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+    with pytest.raises(ValueError, match="decay must be a number of at least 0; got -5"):
+        attachment.decay = -5
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel], ids=["compiled", "parallel"])
+def test_a_wrapped_criterion_is_found(wrap):
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    assert trainonce.attach(optimizer, wrap(criterion), decay=1.0).criterion is criterion

@@ -337,3 +337,11 @@ def test_replay_errors(tmp_path):
         ReplayLoss(("a", "b"), torch.ones(4, 3))
     with pytest.raises(ValueError, match="needs finite weights"):
         ReplayLoss(("a", "b"), torch.tensor([[0.5, 0.5], [math.nan, 0.5]]))
+
+
+def test_a_replay_survives_the_meta_device():
+    schedule = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    criterion = trainonce.ReplayLoss(("a", "b"), schedule)
+    criterion.to("meta").to_empty(device="cpu")
+    criterion.reset_parameters()
+    assert criterion.weights.tolist() == [0.25, 0.75]

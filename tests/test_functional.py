@@ -185,3 +185,10 @@ def test_narrow_losses_are_summed_in_the_exponents_precision(case):
     assert found.dtype == torch.float32
     exact = F.composite(mu, losses.bfloat16().double())
     assert found.item() == pytest.approx(exact.item(), rel=1e-5, abs=1e-4)
+
+
+@pytest.mark.parametrize("parts", [["softplsu"], "softplus"])
+def test_unknown_parts(parts):
+    for function in (F.regularizer, F.regularizer_grad):
+        with pytest.raises(ValueError, match="takes a list of any of 'negentropy', 'softplus'; got 'softpl"):
+            function(torch.zeros(2), parts)

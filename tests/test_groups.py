@@ -39,12 +39,23 @@ def test_settings_come_from_the_models_group_not_the_defaults():
     assert optimizer.param_groups[1]["lr"] == 0.3
 
 
-def test_a_shared_tensor_rate_is_not_scheduled_twice():
+def test_a_tensor_rate_is_not_shared():
+    """A scheduler writes into each group's tensor: one for both would follow the last written."""
     optimizer, criterion = make(torch.optim.SGD, lr=torch.tensor(0.1))
     trainonce.attach(optimizer, criterion, decay=1.0)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda t: 0.5**t, lambda t: 1.0])
     train(optimizer, criterion, scheduler)
-    assert [g["lr"].item() for g in optimizer.param_groups] == pytest.approx([0.05, 0.05])
+    assert [g["lr"].item() for g in optimizer.param_groups] == pytest.approx([0.05, 0.1])
+
+
+def test_the_cheap_variant_is_chosen_where_the_user_left_it_open():
+    for asked, found in [({}, False), ({"foreach": True}, True), ({"foreach": False}, False)]:
+        optimizer, criterion = make(**asked)
+        trainonce.attach(optimizer, criterion, decay=1.0)
+        assert optimizer.param_groups[1]["foreach"] is found
+    optimizer, criterion = make(fused=True)
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    assert (optimizer.param_groups[1]["fused"], optimizer.param_groups[1]["foreach"]) == (True, None)
 
 
 def test_named_parameters():
@@ -179,7 +190,7 @@ def test_schedulers_that_keep_the_ratio_are_silent(scheduler):
 def test_schedulers_that_reset_the_rate_are_told(scheduler):
     optimizer, criterion = make()
     trainonce.attach(optimizer, criterion, decay=1.0, lr=1.0)
-    with pytest.warns(health.LearningRateReset, match="10 times the model's was asked for, it starts at 1 times"):
+    with pytest.warns(health.LearningRateReset, match="10 times the model's was asked for, it is at 1 times"):
         train(optimizer, criterion, scheduler(optimizer), steps=2)
 
 
@@ -208,6 +219,38 @@ def test_a_state_from_before_attach_loads():
     assert optimizer.state[w]["step"] == 3
     assert (criterion.attachment.decay, criterion.attachment.group["lr"]) == (1.5, 0.2)
     train(optimizer, criterion, steps=2)
+
+
+def test_a_state_from_before_two_criteria_loads():
+    old, _ = make()
+    optimizer, first = make()
+    second = trainonce.CompositeLoss(["c", "d"])
+    trainonce.attach(optimizer, first, decay=1.0)
+    trainonce.attach(optimizer, second, decay=2.0)
+    with pytest.warns(health.NoSavedGroup):
+        optimizer.load_state_dict(old.state_dict())
+    assert (first.attachment.decay, second.attachment.decay) == (1.0, 2.0)
+
+
+def test_a_state_with_the_exponents_in_the_models_group_is_torchs_to_refuse():
+    """Without names nobody can say which of its parameters they were; no false word that it was loaded."""
+    model = nn.ModuleDict({"net": nn.Linear(2, 1), "criterion": trainonce.CompositeLoss(["a", "b"])})
+    saved = torch.optim.AdamW(model.parameters(), lr=0.1).state_dict()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    trainonce.attach(optimizer, model["criterion"], decay=1.0)
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        optimizer.load_state_dict(saved)
+
+
+def test_attaching_again_under_a_scheduler():
+    """The group was there when the scheduler came, so it is scheduled."""
+    optimizer, criterion = make()
+    trainonce.attach(optimizer, criterion, decay=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    criterion.attachment.remove()
+    trainonce.attach(optimizer, criterion, decay=2.0)
+    train(optimizer, criterion, scheduler)
+    assert optimizer.param_groups[1]["lr"] == pytest.approx(0.05)
 
 
 def test_attach_after_loading_a_scheduled_state():

@@ -1,5 +1,6 @@
 """Health: every warning from a loop that deserves it, exactly once, and none from a loop that does not."""
 
+import copy
 import math
 import re
 import warnings
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import trainonce
 from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
@@ -191,6 +193,11 @@ def ranks_differ(tmp_path):
         loop.run(120)
 
 
+def not_finite(tmp_path):
+    loop = Loop(scales=(math.nan, 1.0, 1.0)).attach()
+    loop.run(1010)
+
+
 LOOPS = [
     (health.NotInOptimizer, not_in_optimizer, "have not moved in 100 training calls"),
     (health.NotAttached, not_attached, "the criterion is not attached to it"),
@@ -198,13 +205,14 @@ LOOPS = [
     (health.NeverStepped, never_stepped, "was called 1000 times, but the optimizer it is attached to has never"),
     (health.ChangedElsewhere, changed_elsewhere, "a second optimizer that holds them too"),
     (health.WeightDecay, weight_decay, "has weight_decay=0.1"),
-    (health.LearningRateReset, learning_rate_reset, "2.5 times the model's was asked for, it starts at 1 times"),
+    (health.LearningRateReset, learning_rate_reset, "2.5 times the model's was asked for, it is at 1 times"),
     (health.NotMoving, not_moving, r"not moved in 100 optimizer steps\. Their learning rate is 0\.0"),
     (health.Collapsed, collapsed, r"The term 'fit' has 99\.\d\d% of the weight"),
     (health.DeadTerm, dead_weight, r"The term 'small' no longer takes part: its weight fell to \d\.\de-\d\d"),
     (health.DeadTerm, dead_loss, "The term 'small' no longer takes part: its loss is exactly 0"),
     (health.OtherScale, other_scale, r"differ in scale by \d{3}x: 'fit' is \d+, '\w+' is 0\.\d+"),
     (health.RanksDiffer, ranks_differ, r"differ between ranks by up to 0\.001"),
+    (health.NotFinite, not_finite, r"The exponents are \[nan, nan\]"),
     (health.LowPrecision, low_precision, "reach the loss as torch.bfloat16"),
     (health.SkippedTerm, skipped_term, "The losses 'smooth' were not finite"),
     (health.NoSavedState, no_saved_state, "nothing for the CompositeLoss 'criterion'"),
@@ -337,11 +345,6 @@ def healthy_variants():
         loop.losses = lambda t: whole(t) | ({"small": 0 * whole(t)["small"]} if t == 9 else {})
         loop.run(1010)
 
-    def diverged(loop):
-        loop.attach()
-        loop.scales["fit"] = math.nan
-        loop.run(1010)
-
     def validation_without_training(loop):
         with torch.no_grad():
             for t in range(300):
@@ -416,3 +419,72 @@ def test_no_warning_stops_a_compiled_graph():
     criterion.exponents.data = criterion.exponents.data.bfloat16()
     compiled = torch.compile(criterion, fullgraph=True, backend="eager")
     assert compiled(torch.ones(3, requires_grad=True)).item() == pytest.approx(1.0)
+
+
+def test_a_loop_that_gives_all_groups_one_rate_is_told():
+    """The rate of a hand-written schedule, set for every group."""
+    loop = Loop().attach(lr=0.2)
+
+    def schedule(t):
+        for group in loop.optimizer.param_groups:
+            group["lr"] = 0.02 * 0.99**t
+
+    given = given_by(loop.run, 12, schedule)
+    assert [w.category for w in given] == [health.LearningRateReset]
+
+
+def test_a_rate_set_through_the_attachment_is_asked_for():
+    loop = Loop().attach()
+    loop.criterion.attachment.lr = 0.05
+    torch.optim.lr_scheduler.StepLR(loop.optimizer, 100)
+    assert given_by(loop.run, 12) == []
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_compiled_criterion_that_nothing_trains_says_so(attached):
+    torch._dynamo.reset()
+    loop = Loop()
+    if attached:
+        loop.attach()
+    compiled = torch.compile(lambda t: loop.criterion(loop.losses(0)), fullgraph=True, backend="eager")
+
+    def train():
+        for t in range(health.PATIENCE + 5):
+            loop.optimizer.zero_grad()
+            compiled(t).backward()
+            loop.optimizer.step()
+
+    assert [w.category for w in given_by(train)] == ([] if attached else [health.NotInOptimizer])
+    torch._dynamo.reset()
+
+
+def test_a_compiled_optimizer_step_still_warns_and_settles():
+    torch._dynamo.reset()
+    loop = Loop(scales=(1000.0, 1.0, 1.0), lr=1e-5).attach()
+    counter = CompileCounter()
+    step = torch.compile(loop.optimizer.step, backend=counter)
+
+    def train(steps):
+        for t in range(steps):
+            loop.optimizer.zero_grad()
+            loop.criterion(loop.losses(t)).backward()
+            step()
+
+    assert health.OtherScale in [w.category for w in given_by(train, 15)]
+    settled = counter.frame_count
+    given_by(train, 110)
+    assert counter.frame_count == settled
+    torch._dynamo.reset()
+
+
+def test_a_warning_in_code_without_a_module():
+    code = "import torch, trainonce\nc = trainonce.CompositeLoss(['a', 'b'], nonfinite='skip')\n"
+    code += "c(torch.tensor([1.0, float('nan')], requires_grad=True))"
+    assert [w.category for w in given_by(exec, code, {})] == [health.SkippedTerm]
+
+
+def test_a_copy_warns_anew():
+    loop = Loop(CompositeLoss(TERMS, nonfinite="skip"))
+    loop.scales["fit"] = math.nan
+    for criterion in (loop.criterion, copy.deepcopy(loop.criterion)):
+        assert [w.category for w in given_by(criterion, loop.losses(0))] == [health.SkippedTerm]

@@ -1,5 +1,6 @@
 """History: one exact row per real step, blocks without reads in between, a file that survives kills and full disks."""
 
+import copy
 import gc
 import itertools
 import json
@@ -242,7 +243,7 @@ def test_a_step_without_a_call_leaves_no_row():
 def test_losses_in_low_precision_are_summed_in_float32():
     tally = Tally()
     for _ in range(1000):
-        tally.add(Values(torch.tensor([1.0, 2.0], dtype=torch.bfloat16), None), 2, fresh=True)
+        tally.add(Values(torch.tensor([1.0, 2.0], dtype=torch.bfloat16), None), fresh=True)
     assert tally.take().tolist() == [1.0, 2.0]
     assert tally.take() is None
 
@@ -555,7 +556,7 @@ def test_damage_in_the_middle_is_said_and_left_out(tmp_path, damage):
     lines = history.path.read_bytes().split(b"\n")
     lines[3] = damage
     history.path.write_bytes(b"\n".join(lines))
-    with pytest.warns(health.HistoryDamaged, match="1 lines of .* could not be read and were left out"):
+    with pytest.warns(health.HistoryDamaged, match="1 lines of .* could not be read, or were out of order"):
         assert History.load(history.path).columns()["step"] == [1, 2, 4]
     with pytest.warns(health.HistoryDamaged):
         resumed = History(history.path, step=4)
@@ -571,4 +572,37 @@ def test_a_history_dropped_while_torch_traces_is_written(tmp_path):
     run.step()
     with FakeTensorMode():
         run.criterion.attachment.history.__del__()
+    assert len(History.load(tmp_path / "h.jsonl")) == 1
+
+
+def test_one_history_for_one_criterion():
+    history = History()
+    run = Run(history)
+    with pytest.raises(ValueError, match="records another criterion already"):
+        Run(history)
+    run.criterion.attachment.remove()
+    Run(history)
+
+
+def test_a_copy_writes_no_file(tmp_path):
+    run = Run(History(tmp_path / "h.jsonl"))
+    run.step()
+    history = run.criterion.attachment.history
+    copied = copy.deepcopy(history)
+    assert copied.path is None
+    assert copied.columns() == history.columns()
+    del copied
+    history.flush()
+    assert len(History.load(tmp_path / "h.jsonl")) == 1
+
+
+def test_an_empty_history_is_still_one():
+    assert History()
+    assert len(History()) == 0
+
+
+def test_attach_takes_a_path(tmp_path):
+    run = Run(tmp_path / "h.jsonl")
+    run.step()
+    run.criterion.attachment.history.flush()
     assert len(History.load(tmp_path / "h.jsonl")) == 1

@@ -320,3 +320,16 @@ def test_a_resumed_run_is_the_uninterrupted_run_bit_for_bit(make_optimizer, insi
     assert torch.equal(second.net.bias, whole.net.bias)
     assert second.optimizer.param_groups[1]["lr"] == whole.optimizer.param_groups[1]["lr"]
     assert not torch.equal(whole.criterion.exponents, first.criterion.exponents)
+
+
+def test_an_unfrozen_checkpoint_unfreezes():
+    criterion = CompositeLoss(["a", "b"])
+    saved = criterion.state_dict()
+    criterion.freeze().load_state_dict(saved)
+    assert not criterion.frozen
+    assert criterion.exponents.requires_grad
+
+
+def test_a_state_of_something_else():
+    with pytest.raises(RuntimeError, match="holds nothing of a CompositeLoss"):
+        CompositeLoss(["a", "b"]).load_state_dict({})

@@ -112,7 +112,7 @@ def test_wrong_values(criterion, value, error, text):
         ([[loss(1.0)]], {}, ValueError, "expects 3 losses in the order 'ce', 'invariance', 'depth'; got 1"),
         ([7], {}, TypeError, "takes keywords, a dict, a list or a stacked tensor; got int"),
         ([], {}, ValueError, "got nothing"),
-        ([[None, None, None]], {}, ValueError, "at least one term in every batch"),
+        ([loss(1.0), loss(2.0)], {}, TypeError, "got 2 positional arguments. Write criterion([...])"),
     ],
 )
 def test_wrong_calls(criterion, args, kwargs, error, text):

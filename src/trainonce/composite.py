@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from trainonce import distributed, functional, health, state
-from trainonce.terms import Losses, Values, check_names, collect, names_error, quoted, read, stacked
+from trainonce.terms import (
+    Losses,
+    Present,
+    Values,
+    check_names,
+    collect,
+    is_number,
+    names_error,
+    present,
+    quoted,
+    stacked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,6 +87,7 @@ class CompositeLoss(nn.Module):
         self._setup(scale, nonfinite)
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=_parameter_dtype()))
         self.reset_parameters()
+        self._calls.watch_backward(self)
 
     def _setup(self, scale: float, nonfinite: NonFinite) -> None:
         if not _is_positive(scale):
@@ -103,30 +115,43 @@ class CompositeLoss(nn.Module):
 
         def __call__(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor: ...
 
-    def forward(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
-        exponents = self.exponents
-        given, present = collect(self.terms, losses, terms)
-        if self.nonfinite != "propagate":
-            given, present = self._keep_finite(given, present)
-            if not len(given):
-                self._note(torch.full((len(self.terms),), math.nan, device=exponents.device), None)
-                return _nothing(exponents)
-        values = stacked(given)
-        if values.device != exponents.device:
-            raise ValueError(
-                f"The losses are on {values.device}, the criterion is on {exponents.device}. "
-                f"Call criterion.to({str(values.device)!r}) before training."
+    def forward(self, losses: Losses | None = None, /, *more: object, **terms: Tensor | None) -> Tensor:
+        if more:
+            raise TypeError(
+                f"CompositeLoss takes the losses by keyword, as a dict, or in one list; got {1 + len(more)} positional "
+                "arguments. Write criterion([...])."
             )
-        if torch.is_grad_enabled():
-            self._note(values, present)
-        weights = self._live_weights(exponents, present)
-        if present is None:
-            total = functional.weighted_sum(weights, values)
+        exponents = self.exponents
+        given, where = collect(self.terms, losses, terms)
+        if self.nonfinite != "propagate":
+            given, where = self._keep_finite(given, where)
+        tracking = torch.is_grad_enabled()
+        if not len(given):
+            if tracking:
+                self._note(Values(exponents.new_full((len(self.terms),), math.nan), None))
+            return _nothing(exponents)
+        values = Values(stacked(given), None if where is None else self._present(where))
+        if values.losses.device != exponents.device:
+            raise ValueError(
+                f"The losses are on {values.losses.device}, the criterion is on {exponents.device}. "
+                f"Call criterion.to({str(values.losses.device)!r}) before training."
+            )
+        if tracking:
+            self._note(Values(values.losses.detach(), values.present))
+        weights = self._live_weights(exponents, values.present)
+        if values.present is None:
+            total = functional.weighted_sum(weights, values.losses)
         else:
-            total = _sum_of_present(weights, values, present)
+            total = _sum_of_present(weights, values.losses, values.present.indices)
         return total if self.scale == 1.0 else total * self.scale
 
-    def _live_weights(self, exponents: nn.Parameter, present: tuple[int, ...] | None) -> Tensor:
+    def _present(self, where: tuple[int, ...]) -> Present:
+        device = self.exponents.device
+        if torch.compiler.is_compiling():
+            return present(where, len(self.terms), device)
+        return self._recall.present(where, len(self.terms), device)
+
+    def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
         """The weights, differentiable in the exponents that this call may move."""
         mu: Tensor = exponents
         if type(mu) is not nn.Parameter:
@@ -134,27 +159,32 @@ class CompositeLoss(nn.Module):
         if mu.dtype.itemsize < 4:
             health.warn(self, health.LowPrecision, dtype=mu.dtype)
             mu = mu.float()
+        # A frozen or absent exponent stays in the graph with a gradient of exactly zero, so that every rank has one to
+        # average and DistributedDataParallel sees the parameter used.
         if self._frozen:
-            mu = _still(mu)
+            mu = mu.detach() + 0 * mu
         elif present is not None:
-            parts = enumerate(mu.unbind(), start=1)
-            mu = torch.stack([m if i in present else _still(m) for i, m in parts])
+            mu = torch.where(present.mask[1:], mu, mu.detach())
         if self.scale != 1.0:
             mu = mu.detach() + (mu - mu.detach()) / self.scale
-        return functional.weights(mu, None if torch.compiler.is_compiling() else self._recall.zero_like(mu))
+        if torch.compiler.is_compiling():
+            return functional.weights(mu)
+        return functional.weights_with(self._recall.zero_like(mu), mu)
 
     def _keep_finite(
-        self, given: Tensor | list[Tensor], present: tuple[int, ...] | None
+        self, given: Tensor | list[Tensor], where: tuple[int, ...] | None
     ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
         """Leave out the losses that are not finite, before they enter the graph.
 
         Multiplying by zero later would not do: zero times the infinite slope of a bad loss is NaN in the model.
         """
         apart = list(given.unbind()) if isinstance(given, Tensor) else given
+        if not apart:
+            return given, where
         finite = torch.isfinite(torch.stack([loss.detach() for loss in apart])).tolist()  # the policy's one read-back
         if all(finite):
-            return given, present
-        index = range(len(self.terms)) if present is None else present
+            return given, where
+        index = range(len(self.terms)) if where is None else where
         bad = [self.terms[i] for i, ok in zip(index, finite, strict=True) if not ok]
         if self.nonfinite == "raise":
             raise FloatingPointError(
@@ -164,11 +194,11 @@ class CompositeLoss(nn.Module):
         kept = [loss for loss, ok in zip(apart, finite, strict=True) if ok]
         return kept, tuple(i for i, ok in zip(index, finite, strict=True) if ok)
 
-    def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
+    def _note(self, values: Values) -> None:
         """Remember this call's losses for logs and history; no copy to the host."""
-        self._recall.last = last = Values(values.detach(), present)
+        self._recall.last = values
         if self._tally is not None:
-            self._tally.add(last, len(self.terms), fresh=self.exponents.grad is None)
+            self._tally.add(values, fresh=self.exponents.grad is None)
         if not torch.compiler.is_compiling():
             self._calls.note(self)
 
@@ -222,16 +252,18 @@ class CompositeLoss(nn.Module):
         """
         if losses is not None or terms:
             with torch.no_grad():
-                values, present = read(self.terms, losses, terms)
+                given, where = collect(self.terms, losses, terms)
+                if not len(given):
+                    return self.exponents.new_zeros(())
+                values = Values(stacked(given), None if where is None else self._present(where))
         elif self._last is not None:
-            values, present = self._last
+            values = self._last
         else:
             raise RuntimeError("There is no last call to take the reference of: call the criterion first.")
-        start = self._start_weights(values.device)
-        if present is not None:
-            parts = start.unbind()
-            start = torch.stack([parts[i] for i in present])
-        return self.scale * (start * values.detach()).sum()
+        start = self._start_weights(values.losses.device)
+        if values.present is not None:
+            start = start.index_select(0, values.present.indices)
+        return self.scale * (start * values.losses.detach()).sum()
 
     def _start_weights(self, device: torch.device) -> Tensor:
         if self._start is None or self._start.device != device:
@@ -250,7 +282,7 @@ class CompositeLoss(nn.Module):
         mu = distributed.whole(self.exponents.detach())
         scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
         if self._last is not None:
-            last = self._last.padded(len(self.terms)).unbind()
+            last = self._last.padded().unbind()
             scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
             scalars["reference"] = self.reference()
         return scalars
@@ -313,7 +345,7 @@ class CompositeLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is not attached to the optimizer the original was attached to."""
-        kept = self.__dict__.copy()
+        kept = {key: value for key, value in self.__dict__.items() if key != "_warned"}
         return kept | {
             "_attachment": None,
             "_tally": None,
@@ -325,8 +357,10 @@ class CompositeLoss(nn.Module):
         return state.encode(self._kind, self.terms, self._frozen)
 
     def set_extra_state(self, saved: Tensor) -> None:
-        if state.decode(saved)["frozen"] and not self._frozen:
+        if state.decode(saved)["frozen"]:
             self.freeze()
+        elif self._frozen:
+            self.unfreeze()
 
     def _load_from_state_dict(
         self,
@@ -339,7 +373,10 @@ class CompositeLoss(nn.Module):
         error_msgs: list[str],
     ) -> None:
         names, values = prefix + "_extra_state", prefix + "exponents"
-        if prefix and names not in state_dict and values not in state_dict:
+        if names not in state_dict and values not in state_dict:
+            if not prefix:
+                error_msgs.append(f"The state holds nothing of a {self._kind}: is it another module's?")
+                return
             where = f"{type(self).__name__} {prefix.rstrip('.')!r}"
             health.warn(self, health.NoSavedState, where=where)
             return
@@ -374,6 +411,7 @@ class _Recall:
     def __init__(self) -> None:
         self.last: Values | None = None
         self._zero: Tensor | None = None
+        self._patterns: dict[tuple[int, ...], Present] = {}
 
     def zero_like(self, mu: Tensor) -> Tensor:
         """The base's exponent: the same zero every time, for as long as device and dtype stay."""
@@ -382,31 +420,35 @@ class _Recall:
             self._zero = zero = mu.detach().new_zeros(1)
         return zero
 
+    def present(self, where: tuple[int, ...], count: int, device: torch.device) -> Present:
+        """Each pattern of absent terms is sent to the device once."""
+        found = self._patterns.get(where)
+        if found is None or found.indices.device != device:
+            if len(self._patterns) >= 256:
+                self._patterns.clear()
+            self._patterns[where] = found = present(where, count, device)
+        return found
 
-def _sum_of_present(weights: Tensor, values: Tensor, present: tuple[int, ...]) -> Tensor:
+
+def _sum_of_present(weights: Tensor, losses: Tensor, indices: Tensor) -> Tensor:
     """The sum over the terms that are there, with the weights they have among all.
 
     Left at that, the exponents would compare each loss with a total that is too small by what is missing, and fall. So
     the missing part counts as the mean of the present losses: it adds nothing to the value, and nothing to the gradient
     of an absent term's exponent, but makes the gradient of the others ``λ_i (l_i - mean)``.
     """
-    parts = weights.unbind()
-    there = torch.stack([parts[i] for i in present])
-    total = functional.weighted_sum(there, values)
+    there = weights.index_select(0, indices)
+    total = functional.weighted_sum(there, losses)
+    if not weights.requires_grad:
+        return total
     share = there.sum()
-    mean = (total / share).detach()
+    mean = (total / share.clamp_min(torch.finfo(share.dtype).tiny)).detach()
     return total - mean * (share - share.detach())
 
 
 def _nothing(exponents: nn.Parameter) -> Tensor:
     """The loss of a batch from which nothing can be learned: a zero that backward accepts."""
     return (0 * exponents).sum() if exponents.requires_grad else exponents.new_zeros((), requires_grad=True)
-
-
-def _still(mu: Tensor) -> Tensor:
-    """The same value with a gradient of exactly zero: still in the graph, so that every rank has a gradient to average
-    and DistributedDataParallel sees the parameter used."""
-    return mu.detach() + 0 * mu
 
 
 def _starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
@@ -427,7 +469,7 @@ def _starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return is_number(value) and 0 < cast("float", value) < math.inf
 
 
 def _parameter_dtype() -> torch.dtype:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from trainonce import distributed, functional, groups, health
 from trainonce.history import History, Tally, row
-from trainonce.terms import quoted
+from trainonce.terms import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from torch.optim import Optimizer
 
@@ -44,7 +45,7 @@ def attach(
     coupled: bool = False,
     sync: bool = True,
     process_group: torch.distributed.ProcessGroup | None = None,
-    history: History | None = None,
+    history: History | str | os.PathLike[str] | None = None,
 ) -> Attachment:
     r"""Let the model's optimizer learn the weights of ``criterion``, with hyperparameter decay.
 
@@ -68,7 +69,7 @@ def attach(
         Adam. The returned loss stays as it is.
     :param sync: Average the exponents' gradient over the ranks when there are several.
     :param process_group: The ranks to average over; by default all.
-    :param history: A :class:`History` that records every step.
+    :param history: A :class:`History` that records every step, or the path of its file.
 
     >>> import trainonce
     >>> model = nn.Linear(2, 1)
@@ -82,15 +83,17 @@ def attach(
     .. note:: :math:`\rho` enters once. Algorithm 1 multiplies by :math:`\rho` a gradient that already contains it by
         the paper's definition of :math:`L_r`; read literally it would be squared, which no number in the paper fits.
     """
-    groups.check_optimizer(optimizer)
+    criterion = _unwrapped(criterion)
     _check_criterion(optimizer, criterion)
-    if not isinstance(decay, (int, float)) or isinstance(decay, bool) or not 0 <= decay < math.inf:
-        raise ValueError(f"decay must be a number of at least 0; got {decay!r}.")
-    if lr is not None and not isinstance(lr, Tensor) and not 0 <= lr < math.inf:
-        raise ValueError(f"lr must be a number of at least 0; got {lr!r}.")
+    groups.check_optimizer(optimizer, criterion.exponents)
+    _check_strength("decay", decay)
+    if not isinstance(lr, Tensor) and (lr is not None or optimizer.param_groups[0].get("lr") is None):
+        _check_strength("lr", lr)
     parts = _parts(preset, regularizer)
+    if isinstance(history, (str, os.PathLike)):
+        history = History(history)
     if history is not None:
-        history.bind(criterion.terms)
+        history.bind(criterion)
     index = groups.place(optimizer, criterion.exponents, lr, float(decay))
     return Attachment(optimizer, criterion, index, parts, coupled, sync, process_group, history)
 
@@ -98,8 +101,9 @@ def attach(
 class Attachment:
     """The tie between a criterion and its optimizer; returned by :func:`attach`.
 
-    ``decay`` may be changed during training, and ``lr`` through the group, as for any other; both are saved with the
-    optimizer's state.
+    ``decay`` and ``lr`` may be changed during training; both are saved with the optimizer's state. The regularizer and
+    the coupling are not: they are what the call of attach says. ``steps`` counts the steps since then, with a fused
+    optimizer also those that GradScaler skipped. A copy of a criterion is not attached, so a copied attachment is None.
     """
 
     def __init__(
@@ -127,8 +131,7 @@ class Attachment:
         self._seen: Values | None = None
         self._syncing = False
         self._watch = health.StepWatch()
-        ratio = self._ratio("lr")
-        self.lr_ratio = math.nan if ratio is None else ratio
+        self._keep_ratio()
         criterion._attachment = self
         criterion.exponents.requires_grad_(criterion.learned)
         criterion._tally = tally = None if history is None else Tally()
@@ -171,7 +174,21 @@ class Attachment:
 
     @decay.setter
     def decay(self, value: float) -> None:
+        _check_strength("decay", value)
         self.group[groups.DECAY] = value
+
+    @property
+    def lr(self) -> float | Tensor:
+        rate: float | Tensor = self.group["lr"]
+        return rate
+
+    @lr.setter
+    def lr(self, value: float | Tensor) -> None:
+        self.group["lr"] = value
+        self._keep_ratio()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
     def remove(self) -> None:
         """Undo the hooks. The exponents stay in the optimizer's group, without decay or averaging."""
@@ -182,6 +199,8 @@ class Attachment:
         self.criterion._tally = None
 
     def __repr__(self) -> str:
+        if self._optimizer() is None:
+            return f"Attachment(terms={quoted(self.criterion.terms)}; its optimizer no longer exists)"
         kind = "coupled" if self.coupled else "decoupled"
         return (
             f"Attachment(terms={quoted(self.criterion.terms)}; lr={self.group['lr']}, decay={self.decay}, "
@@ -200,15 +219,25 @@ class Attachment:
                 "device move that makes new parameters): the optimizer trains the old ones. Attach afterwards."
             )
         mu = exponents.detach()
-        self._watch.before_step(mu)
-        if self._recorded:
-            self._before = mu.clone()
+        if torch.compiler.is_compiling():
+            _untraced(self._note_before)(mu)
+        else:
+            self._note_before(mu)
         if criterion.learned and not criterion.frozen:
             whole = mu if type(exponents) is nn.Parameter else distributed.whole(mu)
             self._pull = functional.regularizer_grad(whole, self.regularizer)
         if self.coupled or criterion.frozen:
             return self._with_gradients_ready(optimizer, args, kwargs)
         return None
+
+    def _note_before(self, mu: Tensor) -> None:
+        self._watch.before_step(mu)
+        if self._recorded:
+            self._before = mu.clone()
+        if self.synced and not self._syncing and distributed.is_distributed(self.process_group):
+            self._start_sync()  # ranks that came up after attach, and a compiled criterion that did not notice
+            if self._exponents.grad is not None:
+                distributed.average(self._exponents.grad, self.process_group)
 
     def _with_gradients_ready(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -258,6 +287,12 @@ class Attachment:
                 mu.sub_(step * rate)
             else:
                 mu.sub_(step, alpha=rate)
+        if torch.compiler.is_compiling():
+            _untraced(self._note_after)(mu, moved, group, found_inf)
+        else:
+            self._note_after(mu, moved, group, found_inf)
+
+    def _note_after(self, mu: Tensor, moved: Tensor | None, group: dict[str, Any], found_inf: Tensor | None) -> None:
         called, self._seen = self.criterion._last is not self._seen, self.criterion._last
         if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
             return
@@ -307,9 +342,22 @@ class Attachment:
             health.warn(self.criterion, health.RanksDiffer, spread=spread)
         distributed.broadcast(self._exponents.detach(), self.process_group)
 
-    def scheduled_lr_ratio(self) -> float | None:
-        """The exponents' initial learning rate over the model's as a scheduler sees them; None without a scheduler."""
-        return self._ratio("initial_lr")
+    def _keep_ratio(self) -> None:
+        """The exponents' learning rate over the model's, as it was asked for."""
+        ratio = self._ratio("lr")
+        self.lr_ratio = math.nan if ratio is None else ratio
+
+    def replaced_lr_ratio(self) -> float | None:
+        """The ratio now, if a scheduler or a loop over the groups has replaced the one asked for; else None.
+
+        A scheduler shows in the initial rates. A loop that gives all groups one rate shows in the current ones.
+        """
+        initial, current = self._ratio("initial_lr"), self._ratio("lr")
+        if math.isnan(self.lr_ratio):
+            return None
+        if initial is not None:
+            return None if math.isclose(initial, self.lr_ratio, rel_tol=1e-6) else initial
+        return 1.0 if current == 1.0 and not math.isclose(self.lr_ratio, 1.0, rel_tol=1e-6) else None
 
     def _ratio(self, key: str) -> float | None:
         own = groups.as_number(self.group.get(key))
@@ -318,11 +366,35 @@ class Attachment:
         return own / base if own is not None and base else None
 
 
+def _untraced(function: Callable[..., None]) -> Callable[..., None]:
+    """Run outside a compiled optimizer step: its counting and its warnings are not arithmetic."""
+    disabled: Callable[..., None] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return disabled
+
+
+def _unwrapped(criterion: Any) -> Any:
+    """The criterion inside torch.compile(criterion) or a parallel wrapper of it."""
+    from trainonce.composite import CompositeLoss
+
+    for name in ("_orig_mod", "module"):
+        inner = getattr(criterion, name, None)
+        if isinstance(criterion, nn.Module) and isinstance(inner, CompositeLoss):
+            return inner
+    return criterion
+
+
+def _check_strength(name: str, value: object) -> None:
+    if not is_number(value) or not 0 <= cast("float", value) < math.inf:
+        raise ValueError(f"{name} must be a number of at least 0; got {value!r}.")
+
+
 def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
     from trainonce.composite import CompositeLoss
 
     if not isinstance(criterion, CompositeLoss):
         raise TypeError(f"attach needs a trainonce.CompositeLoss; got {type(criterion).__name__}.")
+    if criterion.attachment is not None and criterion.attachment._optimizer() is None:
+        criterion.attachment.remove()
     if criterion.attachment is not None:
         same = criterion.attachment._optimizer() is optimizer
         raise RuntimeError(
@@ -342,7 +414,5 @@ def _parts(preset: Preset, regularizer: Collection[str] | None) -> tuple[str, ..
         return PRESETS[preset]
     if isinstance(regularizer, str):
         regularizer = (regularizer,)
-    unknown = [part for part in regularizer if part not in functional.REGULARIZER_PARTS]
-    if unknown:
-        raise ValueError(f"regularizer takes any of {quoted(functional.REGULARIZER_PARTS)}; got {quoted(unknown)}.")
+    functional.check_parts(regularizer)
     return tuple(part for part in functional.REGULARIZER_PARTS if part in regularizer)

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from trainonce import distributed, health
 from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
 from trainonce.history import History
-from trainonce.terms import check_names
+from trainonce.terms import check_names, is_number
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+
+    from trainonce.terms import Present, Values
 
 __all__ = ["FixedLoss", "ReplayLoss", "replay"]
 
@@ -48,7 +50,7 @@ class FixedLoss(CompositeLoss):
             raise TypeError(f"FixedLoss needs a dict of weights by term, base first; got {type(weights).__name__}.")
         self.terms = check_names(weights, "FixedLoss")
         for term, value in weights.items():
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
+            if not is_number(value) or not 0 <= value < math.inf:
                 raise ValueError(f"FixedLoss needs weights of at least 0; got {value!r} for {term!r}.")
         total = math.fsum(weights.values())
         if total == 0:
@@ -79,7 +81,7 @@ class FixedLoss(CompositeLoss):
     def weights(self) -> Tensor:
         return self.fixed.clone()
 
-    def _live_weights(self, exponents: nn.Parameter, present: tuple[int, ...] | None) -> Tensor:
+    def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
         return self.weights  # a copy: a schedule, or DistributedDataParallel, writes into the buffer before backward
 
     def _weights_at(self, exponents: Tensor) -> Tensor:
@@ -104,7 +106,9 @@ class ReplayLoss(FixedLoss):
     position: Tensor
     _kind = "ReplayLoss"
 
-    def __init__(self, terms: tuple[str, ...], schedule: Tensor, *, scale: float = 1.0) -> None:
+    def __init__(
+        self, terms: tuple[str, ...], schedule: Tensor, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
+    ) -> None:
         if schedule.dim() != 2 or schedule.shape[1] != len(terms) or not len(schedule):
             raise ValueError(
                 f"A schedule needs one row of {len(terms)} weights for each step, and at least one step; "
@@ -112,10 +116,11 @@ class ReplayLoss(FixedLoss):
             )
         if not schedule.isfinite().all():
             raise ValueError("A schedule needs finite weights; the recorded run had NaN or infinite ones.")
-        super().__init__(dict(zip(terms, schedule[0].tolist(), strict=True)), scale=scale)
+        super().__init__(dict(zip(terms, schedule[0].tolist(), strict=True)), scale=scale, nonfinite=nonfinite)
         if not torch.equal(schedule.float().to(schedule.dtype), schedule):
             self.double()  # recorded in float64
-        self.register_buffer("schedule", schedule.to(self.fixed), persistent=False)
+        self._rows = schedule.to(self.fixed.dtype).cpu()  # what reset_parameters restores after the meta device
+        self.register_buffer("schedule", self._rows.to(self.fixed.device, copy=True), persistent=False)
         self.register_buffer("position", torch.zeros(1, dtype=torch.int64))
         self.reset_parameters()
 
@@ -125,11 +130,12 @@ class ReplayLoss(FixedLoss):
             super().reset_parameters()
             return
         with torch.no_grad():
+            self.schedule.copy_(self._rows)
             self.position.zero_()
             self._turn()
 
-    def _note(self, values: Tensor, present: tuple[int, ...] | None) -> None:
-        super()._note(values, present)
+    def _note(self, values: Values) -> None:
+        super()._note(values)
         if self._attachment is None and self._calls.calls >= health.PATIENCE:
             health.warn(self, health.NotReplaying, calls=self._calls.calls)
 
@@ -153,7 +159,9 @@ class ReplayLoss(FixedLoss):
         return False  # the rows are exact as recorded
 
 
-def replay(history: History | str | os.PathLike[str], *, scale: float = 1.0) -> ReplayLoss:
+def replay(
+    history: History | str | os.PathLike[str], *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
+) -> ReplayLoss:
     """The weights of an earlier run as an open-loop schedule: was it the weights, or that they answered the losses?
 
     Attach the result as any criterion: it moves one row on at each real optimizer step, and holds the last row after
@@ -161,6 +169,7 @@ def replay(history: History | str | os.PathLike[str], *, scale: float = 1.0) -> 
 
     :param history: A :class:`History`, or the path of its file.
     :param scale: As in :class:`CompositeLoss`.
+    :param nonfinite: As in :class:`CompositeLoss`.
 
     >>> import trainonce
     >>> w, history = nn.Parameter(torch.ones(1)), trainonce.History()
@@ -185,4 +194,4 @@ def replay(history: History | str | os.PathLike[str], *, scale: float = 1.0) -> 
             f"The history lacks step {missing}, so the weights would be replayed at the wrong steps. Replay a complete "
             "one; a killed run is complete if history.flush() was called before its checkpoint was saved."
         )
-    return ReplayLoss(recorded.terms, weights, scale=scale)
+    return ReplayLoss(recorded.terms, weights, scale=scale, nonfinite=nonfinite)

@@ -30,18 +30,22 @@ SOFTPLUS: Final = "softplus"
 REGULARIZER_PARTS: Final = (NEGENTROPY, SOFTPLUS)
 
 
-def weights(exponents: Tensor, zero: Tensor | None = None) -> Tensor:
+def weights(exponents: Tensor) -> Tensor:
     r"""The weights of all K + 1 terms, base first.
 
     .. math:: \lambda = \mathrm{softmax}(0, \mu_1, \dots, \mu_K)
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
-    :param zero: The base's exponent, shape ``(..., 1)``, for callers who keep one; made anew by default.
 
     >>> weights(torch.tensor([0.0]))
     tensor([0.5000, 0.5000])
     """
-    full = _with_base(exponents) if zero is None else torch.cat((zero, exponents), dim=-1)
+    return weights_with(exponents.new_zeros((*exponents.shape[:-1], 1)), exponents)
+
+
+def weights_with(zero: Tensor, exponents: Tensor) -> Tensor:
+    """:func:`weights` for callers who keep the base's exponent, ``zero`` of shape ``(..., 1)``."""
+    full = torch.cat((zero, exponents), dim=-1)
     return torch.softmax(full, dim=exponents.dim() - 1)  # inductor fails on dim -1 in torch 2.11
 
 
@@ -98,9 +102,11 @@ def regularizer(exponents: Tensor, parts: Collection[str] = REGULARIZER_PARTS) -
     >>> regularizer(torch.tensor([0.0]))
     tensor(0.)
     """
+    check_parts(parts)
     value = exponents.new_zeros(exponents.shape[:-1])
     if NEGENTROPY in parts:
-        log_lam = torch.log_softmax(_with_base(exponents), dim=-1)
+        zero = exponents.new_zeros((*exponents.shape[:-1], 1))
+        log_lam = torch.log_softmax(torch.cat((zero, exponents), dim=-1), dim=-1)
         value = value + (log_lam.exp() * log_lam).sum(-1)
     if SOFTPLUS in parts:
         # logaddexp and not softplus: torch's softplus switches to the identity above 20.
@@ -121,6 +127,7 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
     >>> regularizer_grad(torch.tensor([0.0, -1.0]))
     tensor([0.5656, 0.1377])
     """
+    check_parts(parts)
     softplus = torch.sigmoid(exponents) if SOFTPLUS in parts else torch.zeros_like(exponents)
     if NEGENTROPY not in parts:
         return softplus
@@ -133,6 +140,8 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
     return torch.addcmul(softplus, lam, exponents - mean)
 
 
-def _with_base(exponents: Tensor) -> Tensor:
-    base = exponents.new_zeros((*exponents.shape[:-1], 1))
-    return torch.cat((base, exponents), dim=-1)
+def check_parts(parts: Collection[str]) -> None:
+    unknown = [part for part in parts if part not in REGULARIZER_PARTS]
+    if unknown or isinstance(parts, str):
+        found = repr(parts) if isinstance(parts, str) else ", ".join(map(repr, unknown))
+        raise ValueError(f"The regularizer takes a list of any of 'negentropy', 'softplus'; got {found}.")

@@ -22,7 +22,7 @@ _CANNOT = {
 }
 
 
-def check_optimizer(optimizer: object) -> None:
+def check_optimizer(optimizer: object, exponents: nn.Parameter) -> None:
     """Refuse what cannot hold the exponents, with what to do instead."""
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, Optimizer):
@@ -39,7 +39,8 @@ def check_optimizer(optimizer: object) -> None:
                 "their own, for example torch.optim.AdamW(criterion.parameters(), lr=..., weight_decay=0), attach the "
                 "criterion to that one and step both."
             )
-    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+    placed = any(_holds_only(group, exponents) for group in optimizer.param_groups)
+    if not placed and hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         raise RuntimeError(
             "A learning-rate scheduler was built on this optimizer before attach: it would never schedule the "
             "exponents' group. Call trainonce.attach first, then build the scheduler."
@@ -75,13 +76,14 @@ def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
 
 def with_group(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[str, Any] | None:
     """A state saved before attach, completed by the exponents' group as it is now; None if it needs nothing."""
-    groups = saved["param_groups"]
-    if len(groups) != len(optimizer.param_groups) - 1 or any(DECAY in group for group in groups):
+    groups, own = saved["param_groups"], optimizer.param_groups
+    complete = len(groups) >= len(own) or (index < len(groups) and DECAY in groups[index])
+    if complete or [len(g["params"]) for g in groups[:index]] != [len(g["params"]) for g in own[:index]]:
         return None
     taken = [p for group in groups for p in group["params"]]
-    own = {k: v for k, v in optimizer.param_groups[index].items() if k != "params"}
-    own["params"] = [max(taken, default=-1) + 1]
-    return {**saved, "param_groups": [*groups[:index], own, *groups[index:]]}
+    added = {k: v for k, v in own[index].items() if k != "params"}
+    added["params"] = [max(taken, default=-1) + 1]
+    return {**saved, "param_groups": [*groups[:index], added, *groups[index:]]}
 
 
 def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None) -> dict[str, Any]:

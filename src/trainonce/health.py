@@ -87,9 +87,9 @@ class WeightDecay(HealthWarning):
 
 class LearningRateReset(HealthWarning):
     text = (
-        "A scheduler has replaced the exponents' learning rate: {ratio:.3g} times the model's was asked for, it "
-        "starts at {found:.3g} times. OneCycleLR and CyclicLR do this: give them one rate per parameter group, the "
-        "exponents' last."
+        "A scheduler, or a loop over all groups, has replaced the exponents' learning rate: {ratio:.3g} times the "
+        "model's was asked for, it is at {found:.3g} times. Give OneCycleLR and CyclicLR one rate per parameter group, "
+        "the exponents' last; a loop must leave out the group named 'loss_weights'."
     )
 
 
@@ -126,6 +126,13 @@ class RanksDiffer(HealthWarning):
     text = (
         "The exponents differ between ranks by up to {spread:.3g}: each rank trains another loss. Attach on every rank "
         "with sync on, and load checkpoints on every rank."
+    )
+
+
+class NotFinite(HealthWarning):
+    text = (
+        "The exponents are {exponents}: a NaN or infinite loss reached them, and every loss from now on is NaN. Go "
+        "back to a checkpoint, and use nonfinite='skip' or 'raise'."
     )
 
 
@@ -169,7 +176,7 @@ class HistoryLost(HealthWarning):
 
 
 class HistoryDamaged(HealthWarning):
-    text = "{count} lines of {path} could not be read and were left out."
+    text = "{count} lines of {path} could not be read, or were out of order, and were left out."
 
 
 def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
@@ -187,7 +194,7 @@ def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
 def _level() -> int:
     """How many calls up the user's own line is: a warning points there, not into trainonce or torch."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in ("trainonce", "torch"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("trainonce", "torch"):
         frame, level = frame.f_back, level + 1
     return level
 
@@ -198,10 +205,26 @@ class CallWatch:
     def __init__(self) -> None:
         self.calls = 0
         self._next = 1
+        self._eager = False
         self._first: Tensor | None = None
         self._moved: Reading | None = None
 
+    def watch_backward(self, criterion: CompositeLoss) -> None:
+        """Count backward passes until the first call outside torch.compile, whose graphs run no Python of ours."""
+
+        def count(_: Tensor) -> None:
+            if self._eager or self.calls > 10 * PATIENCE:
+                handle.remove()
+            else:
+                self._count(criterion)
+
+        handle = criterion.exponents.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
+
     def note(self, criterion: CompositeLoss) -> None:
+        self._eager = True
+        self._count(criterion)
+
+    def _count(self, criterion: CompositeLoss) -> None:
         self.calls += 1
         if self.calls < self._next:
             return
@@ -277,8 +300,8 @@ class StepWatch:
         criterion, group = attachment.criterion, attachment.group
         if group.get("weight_decay", 0) != 0:
             warn(criterion, WeightDecay, weight_decay=group["weight_decay"])
-        found, asked = attachment.scheduled_lr_ratio(), attachment.lr_ratio
-        if found is not None and not math.isnan(asked) and not math.isclose(found, asked, rel_tol=1e-6):
+        found, asked = attachment.replaced_lr_ratio(), attachment.lr_ratio
+        if found is not None:
             warn(criterion, LearningRateReset, ratio=asked, found=found)
         if distributed.is_sharded(exponents):
             return  # its values would need a collective call; the sharding keeps the ranks equal
@@ -321,6 +344,8 @@ def diagnose(
     terms: tuple[str, ...], sample: Sample, first: Sample, start: list[float], zero: set[str]
 ) -> Iterator[tuple[type[HealthWarning], dict[str, object]]]:
     """The warnings a sample calls for. ``start``: the weights of init; ``zero``: terms that were 0 twice running."""
+    if not all(map(math.isfinite, sample.exponents)):
+        yield NotFinite, {"exponents": sample.exponents}
     if sample.step - first.step >= PATIENCE - 1 and sample.exponents == first.exponents:
         yield NotMoving, {"steps": sample.step}
     for term, weight, begin in zip(terms, sample.weights, start, strict=True):
@@ -354,7 +379,7 @@ def _starting(criterion: CompositeLoss) -> list[float]:
 def _padded(criterion: CompositeLoss, like: Tensor) -> Tensor:
     if criterion._last is None:
         return torch.full((len(criterion.terms),), math.nan, dtype=like.dtype, device=like.device)
-    return criterion._last.padded(len(criterion.terms))
+    return criterion._last.padded()
 
 
 def _lr_of(category: type[HealthWarning], attachment: Attachment) -> dict[str, object]:

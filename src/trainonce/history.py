@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
+    from trainonce.composite import CompositeLoss
     from trainonce.terms import Values
 
 __all__ = ["History"]
@@ -45,8 +46,8 @@ class History:
     cannot be recorded.
 
     .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step. It is noticed when the
-        exponents' gradient is gone at the next call, so call ``zero_grad`` as usual. A fixed criterion has no such
-        gradient: there the losses of a skipped step count in the means of the next row.
+        exponents' gradient is gone at the next call, as it is after ``zero_grad()``. With ``set_to_none=False``, and
+        for a fixed criterion, which has no such gradient, a skipped step's losses count in the means of the next row.
 
     :param path: A JSON-lines file to write. Without one, the rows are kept in memory only. With several ranks only the
         first writes.
@@ -89,6 +90,7 @@ class History:
         self._last = step or 0  # the number of the last step
         self._cut: int | None = None  # where the good part of the file ends, if anything may follow it
         self._unwritten = b""
+        self._criterion: weakref.ref[CompositeLoss] | None = None
         if self.path is not None and _is_first_rank():
             self._open(self.path, step)
         self._process: int | None = os.getpid()
@@ -119,14 +121,18 @@ class History:
 
     # What attach calls
 
-    def bind(self, terms: tuple[str, ...]) -> None:
+    def bind(self, criterion: CompositeLoss) -> None:
         """Take the names of the terms, and start the file or cut what a resumed run does again."""
+        terms, bound = criterion.terms, None if self._criterion is None else self._criterion()
+        if bound is not None and bound.attachment is not None and bound.attachment.history is self:
+            raise ValueError("This history records another criterion already. Use one history for each criterion.")
         if self.terms and self.terms != terms:
             raise ValueError(
                 f"The history records the terms {quoted(self.terms)}; this criterion has {quoted(terms)}. "
                 "Use one history for each criterion."
             )
         self.terms = terms
+        self._criterion = weakref.ref(criterion)
         self._write([])
 
     def append(self, row: Tensor) -> None:
@@ -173,6 +179,14 @@ class History:
     def __len__(self) -> int:
         self.flush()
         return len(self._steps)
+
+    def __bool__(self) -> bool:
+        return True  # also when empty: ``if history`` asks whether there is one
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy holds the rows and writes no file: two writers would spoil it."""
+        self.flush()
+        return self.__dict__ | {"path": None, "_criterion": None}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -250,19 +264,17 @@ class Tally:
         """A backward pass has reached the exponents."""
         self._backward = True
 
-    def add(self, values: Values, terms: int, fresh: bool) -> None:
+    def add(self, values: Values, fresh: bool) -> None:
         """Count a call's losses. ``fresh``: the exponents have no gradient yet."""
         if fresh and self._backward:  # they had one, and it was cleared without a step: GradScaler skipped it
             self.take()
-        losses = values.padded(terms)
+        losses = values.padded()
         losses = losses.to(torch.promote_types(losses.dtype, torch.float32))  # a sum in bfloat16 stops growing
         if values.present is None:
             seen = torch.ones_like(losses)
         else:
-            seen = torch.zeros_like(losses)
-            for i in values.present:
-                seen[i].fill_(1)
-            losses = torch.where(seen > 0, losses, 0)
+            seen = values.present.mask.to(losses.dtype)
+            losses = torch.where(values.present.mask, losses, 0)
         self._sum = losses if self._sum is None else self._sum + losses
         self._count = seen if self._count is None else self._count + seen
 

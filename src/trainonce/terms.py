@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -20,19 +21,33 @@ if TYPE_CHECKING:
 Losses: TypeAlias = Mapping[str, Tensor | None] | Sequence[Tensor | None] | Tensor
 
 
+class Present(NamedTuple):
+    """Which terms a batch has, when some are absent."""
+
+    indices: Tensor  # of those that are there
+    mask: Tensor  # for every term, whether it is there
+
+
 class Values(NamedTuple):
-    """The losses of one call: ``present`` is None when all terms are there, else the indices that are."""
+    """The losses of one call: those that are there, and which they are (None: all)."""
 
     losses: Tensor
-    present: tuple[int, ...] | None
+    present: Present | None
 
-    def padded(self, count: int) -> Tensor:
-        """All ``count`` losses, NaN where a term is absent."""
+    def padded(self) -> Tensor:
+        """The losses of all terms, NaN where one is absent."""
         if self.present is None:
             return self.losses
-        absent = torch.full_like(self.losses[0], math.nan)
-        there = dict(zip(self.present, self.losses.unbind(), strict=True))
-        return torch.stack([there.get(i, absent) for i in range(count)])
+        full = self.losses.new_full(self.present.mask.shape, math.nan)
+        return full.index_copy(0, self.present.indices, self.losses)
+
+
+def present(where: tuple[int, ...], count: int, device: torch.device) -> Present:
+    """Made on the host and sent without waiting for the device."""
+    there = set(where)
+    indices = torch.tensor(where, dtype=torch.int64, device="cpu").to(device, non_blocking=True)
+    mask = torch.tensor([i in there for i in range(count)], device="cpu").to(device, non_blocking=True)
+    return Present(indices, mask)
 
 
 def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
@@ -57,12 +72,6 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
     if repeated:
         raise ValueError(f"{owner} needs distinct term names; {quoted(repeated)} appears more than once.")
     return names
-
-
-def read(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> Values:
-    """The losses of one call, stacked in the order of ``terms``."""
-    given, present = collect(terms, losses, named)
-    return Values(stacked(given), present)
 
 
 def collect(
@@ -90,12 +99,7 @@ def _look_closer(
 ) -> tuple[list[Tensor], tuple[int, ...]]:
     """The rare case of :func:`collect`: a term is absent, or something is wrong."""
     given = [value for value in values if value is not None]
-    if not given:
-        raise ValueError(
-            "CompositeLoss needs at least one term in every batch; all of "
-            f"{quoted(terms)} are None. Skip the step for such a batch."
-        )
-    device = given[0].device if isinstance(given[0], Tensor) else None
+    device = given[0].device if given and isinstance(given[0], Tensor) else None
     if not all(isinstance(value, Tensor) and _usable(value, 0, device, tracking) for value in given):
         raise _explain(terms, values)
     return given, tuple(i for i, value in enumerate(values) if value is not None)
@@ -122,6 +126,11 @@ def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) ->
     return ValueError(text)
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a real number, numpy's included; True and False are not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def quoted(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
@@ -136,7 +145,7 @@ def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str,
         )
     elif isinstance(losses, Mapping):
         table = losses
-    elif isinstance(losses, (list, tuple)):
+    elif isinstance(losses, Sequence) and not isinstance(losses, str):
         if len(losses) != len(terms):
             raise ValueError(
                 f"CompositeLoss expects {len(terms)} losses in the order {quoted(terms)}; got {len(losses)}."
