@@ -130,7 +130,7 @@ class CompositeLoss(nn.Module):
             if tracking:
                 self._note(Values(exponents.new_full((len(self.terms),), math.nan), None))
             return _nothing(exponents)
-        values = Values(stacked(given), None if where is None else self._present(where))
+        values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
         if values.losses.device != exponents.device:
             raise ValueError(
                 f"The losses are on {values.losses.device}, the criterion is on {exponents.device}. "
@@ -181,7 +181,8 @@ class CompositeLoss(nn.Module):
         apart = list(given.unbind()) if isinstance(given, Tensor) else given
         if not apart:
             return given, where
-        finite = torch.isfinite(torch.stack([loss.detach() for loss in apart])).tolist()  # the policy's one read-back
+        values = stacked(self.terms, [loss.detach() for loss in apart], where)
+        finite = torch.isfinite(values).tolist()  # the policy's one read-back
         if all(finite):
             return given, where
         index = range(len(self.terms)) if where is None else where
@@ -255,7 +256,7 @@ class CompositeLoss(nn.Module):
                 given, where = collect(self.terms, losses, terms)
                 if not len(given):
                     return self.exponents.new_zeros(())
-                values = Values(stacked(given), None if where is None else self._present(where))
+                values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
         elif self._last is not None:
             values = self._last
         else:

@@ -225,7 +225,8 @@ class Attachment:
             self._note_before(mu)
         if criterion.learned and not criterion.frozen:
             whole = mu if type(exponents) is nn.Parameter else distributed.whole(mu)
-            self._pull = functional.regularizer_grad(whole, self.regularizer)
+            zero = criterion._recall.zero_like(whole)
+            self._pull = functional.regularizer_grad_with(zero, whole, self.regularizer)
         if self.coupled or criterion.frozen:
             return self._with_gradients_ready(optimizer, args, kwargs)
         return None

@@ -46,7 +46,10 @@ def weights(exponents: Tensor) -> Tensor:
 def weights_with(zero: Tensor, exponents: Tensor) -> Tensor:
     """:func:`weights` for callers who keep the base's exponent, ``zero`` of shape ``(..., 1)``."""
     full = torch.cat((zero, exponents), dim=-1)
-    return torch.softmax(full, dim=exponents.dim() - 1)  # inductor fails on dim -1 in torch 2.11
+    if torch.compiler.is_compiling():  # written out: inductor of torch 2.11 cannot lower the softmax of so short a row
+        powers = (full - full.detach().amax(-1, keepdim=True)).exp()
+        return powers / powers.sum(-1, keepdim=True)
+    return torch.softmax(full, dim=-1)
 
 
 def composite(exponents: Tensor, losses: Tensor) -> Tensor:
@@ -128,6 +131,11 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
     tensor([0.5656, 0.1377])
     """
     check_parts(parts)
+    return regularizer_grad_with(exponents.new_zeros((*exponents.shape[:-1], 1)), exponents, parts)
+
+
+def regularizer_grad_with(zero: Tensor, exponents: Tensor, parts: Collection[str]) -> Tensor:
+    """:func:`regularizer_grad` for callers who keep the base's exponent and have checked the parts."""
     softplus = torch.sigmoid(exponents) if SOFTPLUS in parts else torch.zeros_like(exponents)
     if NEGENTROPY not in parts:
         return softplus
@@ -135,8 +143,9 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
         lam = softplus if SOFTPLUS in parts else torch.sigmoid(exponents)
         pulled = lam * exponents
         return torch.addcmul(softplus + pulled, pulled, lam, value=-1)
-    lam = weights(exponents)[..., 1:]
-    mean = weighted_sum(lam, exponents).unsqueeze(-1)  # the base contributes λ₀ · 0
+    lam = weights_with(zero, exponents).narrow(-1, 1, exponents.shape[-1])
+    # The base contributes λ₀ · 0 to the mean.
+    mean = torch.dot(lam, exponents) if lam.dim() == 1 else (lam * exponents).sum(-1, keepdim=True)
     return torch.addcmul(softplus, lam, exponents - mean)
 
 

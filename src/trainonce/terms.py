@@ -77,36 +77,45 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
 def collect(
     terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]
 ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
-    """The losses that are there, checked and in the order of ``terms``, and which they are (None: all).
+    """The losses that are there, in the order of ``terms``, and which they are (None: all).
 
-    A stacked tensor stays as it is; ``None`` marks a term absent from the batch.
+    A stacked tensor stays as it is; ``None`` marks a term absent from the batch. What carries a gradient is a
+    floating-point tensor; :func:`stacked` finds out about shapes and devices.
     """
     tracking = torch.is_grad_enabled()
     if isinstance(losses, Tensor):
-        if named or losses.shape != (len(terms),) or not _usable(losses, 1, losses.device, tracking):
+        if named or losses.shape != (len(terms),) or not _usable(losses, 1, tracking):
             raise _explain_stacked(terms, losses, named)
         return losses, None
     values = _in_order(terms, losses, named)
-    device = values[0].device if isinstance(values[0], Tensor) else None
-    for value in values:
-        if not (isinstance(value, Tensor) and _usable(value, 0, device, tracking)):
-            return _look_closer(terms, values, tracking)
-    return cast("list[Tensor]", values), None
-
-
-def _look_closer(
-    terms: tuple[str, ...], values: list[Tensor | None], tracking: bool
-) -> tuple[list[Tensor], tuple[int, ...]]:
-    """The rare case of :func:`collect`: a term is absent, or something is wrong."""
+    if tracking:
+        for value in values:
+            if not isinstance(value, Tensor) or not value.requires_grad:
+                break
+        else:
+            return cast("list[Tensor]", values), None
     given = [value for value in values if value is not None]
-    device = given[0].device if given and isinstance(given[0], Tensor) else None
-    if not all(isinstance(value, Tensor) and _usable(value, 0, device, tracking) for value in given):
-        raise _explain(terms, values)
+    if not all(isinstance(value, Tensor) and _usable(value, 0, tracking) for value in given):
+        raise _explain(terms, values) or AssertionError("unreachable")
+    if len(given) == len(terms):
+        return given, None
+    table = named if losses is None else losses
+    if isinstance(table, Mapping) and any(name not in table for name in terms):
+        raise names_error("CompositeLoss", terms, list(table))
     return given, tuple(i for i, value in enumerate(values) if value is not None)
 
 
-def stacked(given: Tensor | list[Tensor]) -> Tensor:
-    return given if isinstance(given, Tensor) else torch.stack(given)
+def stacked(terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> Tensor:
+    """The losses of :func:`collect` as one vector."""
+    if isinstance(given, Tensor):
+        return given
+    try:
+        losses = torch.stack(given)
+    except RuntimeError as error:
+        raise _explain(terms, _spread(terms, given, where)) or error from None
+    if losses.dim() != 1 or not losses.is_floating_point():
+        raise _explain(terms, _spread(terms, given, where)) or AssertionError("unreachable")
+    return losses
 
 
 def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) -> ValueError:
@@ -155,27 +164,22 @@ def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str,
         raise TypeError(
             f"CompositeLoss takes keywords, a dict, a list or a stacked tensor; got {type(losses).__name__}."
         )
-    values = []
-    for name in terms:
-        value = table.get(name)
-        if value is None and name not in table:
-            raise names_error("CompositeLoss", terms, list(table))
-        values.append(value)
     if len(table) != len(terms):
         raise names_error("CompositeLoss", terms, list(table))
-    return values
+    return [table.get(name) for name in terms]
 
 
-def _usable(value: Tensor, dim: int, device: torch.device | None, tracking: bool) -> bool:
-    return (
-        value.dim() == dim
-        and value.is_floating_point()
-        and (value.requires_grad or not tracking)
-        and value.device == device
-    )
+def _spread(terms: tuple[str, ...], given: list[Tensor], where: tuple[int, ...] | None) -> list[Tensor | None]:
+    there = dict(zip(range(len(terms)) if where is None else where, given, strict=True))
+    return [there.get(i) for i in range(len(terms))]
 
 
-def _explain(terms: tuple[str, ...], values: list[Tensor | None]) -> Exception:
+def _usable(value: Tensor, dim: int, tracking: bool) -> bool:
+    return value.dim() == dim and value.is_floating_point() and (value.requires_grad or not tracking)
+
+
+def _explain(terms: tuple[str, ...], values: list[Tensor | None]) -> Exception | None:
+    """What is wrong with the losses of a call; None if nothing of what a user can get wrong."""
     for name, value in zip(terms, values, strict=True):
         if value is None:
             continue
@@ -192,6 +196,8 @@ def _explain(terms: tuple[str, ...], values: list[Tensor | None]) -> Exception:
             return TypeError(f"The loss {name!r} must be a floating-point tensor; got {value.dtype}.")
         if torch.is_grad_enabled() and not value.requires_grad:
             return ValueError(_detached(f"The loss {name!r}"))
+    if len({value.device for value in values if value is not None}) <= 1:
+        return None
     devices = [f"{n!r} on {v.device}" for n, v in zip(terms, values, strict=True) if v is not None]
     return ValueError(
         f"The losses must be on one device; got {', '.join(devices)}. Move them with .to(device) before the call."
