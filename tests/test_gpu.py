@@ -153,6 +153,7 @@ def test_autocast_and_skipped_steps(fused, dtype):
     assert moved == [True, False, True]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # inductor's advice on speed
 def test_compiled_with_inductor():
     def run(compiled):
         model, criterion, optimizer, x = setting(dtype=torch.float64)

@@ -45,11 +45,7 @@ def weights(exponents: Tensor) -> Tensor:
 
 def weights_with(zero: Tensor, exponents: Tensor) -> Tensor:
     """:func:`weights` for callers who keep the base's exponent, ``zero`` of shape ``(..., 1)``."""
-    full = torch.cat((zero, exponents), dim=-1)
-    if torch.compiler.is_compiling():  # written out: inductor of torch 2.11 cannot lower the softmax of so short a row
-        powers = (full - full.detach().amax(-1, keepdim=True)).exp()
-        return powers / powers.sum(-1, keepdim=True)
-    return torch.softmax(full, dim=-1)
+    return torch.softmax(torch.cat((zero, exponents), dim=-1), dim=-1)
 
 
 def composite(exponents: Tensor, losses: Tensor) -> Tensor:
