@@ -99,7 +99,7 @@ def test_every_plan_goes_through_the_one_loop(monkeypatch):
     calls = []
 
     def train(criterion, **settings):
-        settings.pop("history").bind(criterion.terms)
+        settings.pop("history").bind(criterion)
         calls.append((criterion.learned, settings))
         return {"validation": 1.0, "test": 2.0}
 
