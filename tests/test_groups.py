@@ -177,6 +177,8 @@ def test_schedulers_that_keep_the_ratio_are_silent(scheduler):
     optimizer, criterion = make(lr=0.001)
     trainonce.attach(optimizer, criterion, decay=1.0, lr=0.01)
     train(optimizer, criterion, scheduler(optimizer), steps=12)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert rates[1] == pytest.approx(10 * rates[0])
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,8 @@ def test_attach_after_loading_a_scheduled_state():
     optimizer, criterion = make()
     optimizer.load_state_dict(old.state_dict())
     trainonce.attach(optimizer, criterion, decay=1.0)
-    torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1, last_epoch=3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1, last_epoch=3)
+    assert len(scheduler.get_last_lr()) == 2
 
 
 def test_group_is_found_after_the_groups_were_replaced():
@@ -276,4 +279,6 @@ def test_the_optimizers_state_is_plain_data(tmp_path):
     trainonce.attach(optimizer, criterion, decay=1.0)
     train(optimizer, criterion)
     torch.save(optimizer.state_dict(), tmp_path / "o.pt")
+    criterion.attachment.decay = 7.0
     optimizer.load_state_dict(torch.load(tmp_path / "o.pt", weights_only=True))
+    assert criterion.attachment.decay == 1.0
