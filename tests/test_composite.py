@@ -239,6 +239,18 @@ def test_absent_with_one_auxiliary_term(absent):
     assert criterion.exponents.grad.abs().item() < 1e-16
 
 
+def test_validation_in_inference_mode_before_training():
+    """What is kept between calls must serve backward, also if it was first needed where no gradients are."""
+    criterion = trainonce.CompositeLoss(["a", "b", "c"])
+    with torch.inference_mode():
+        criterion(torch.ones(3))
+        criterion([torch.tensor(1.0), None, torch.tensor(2.0)])
+        criterion.reference(a=torch.tensor(1.0), b=None, c=torch.tensor(1.0))
+    criterion(losses(1.0, 2.0, 3.0)).backward()
+    criterion([losses(1.0)[0], None, losses(2.0)[0]]).backward()
+    assert criterion.exponents.grad[1].item() != 0.0
+
+
 def test_all_terms_absent():
     """Zero and a zero gradient, so that a rank with such a batch still takes part in the step."""
     criterion = trainonce.CompositeLoss(["a", "b"])

@@ -39,10 +39,12 @@ def test_settings_come_from_the_models_group_not_the_defaults():
     assert optimizer.param_groups[1]["lr"] == 0.3
 
 
-def test_a_tensor_rate_is_not_shared():
+@pytest.mark.parametrize("given", [False, True])
+def test_a_tensor_rate_is_not_shared(given):
     """A scheduler writes into each group's tensor: one for both would follow the last written."""
-    optimizer, criterion = make(torch.optim.SGD, lr=torch.tensor(0.1))
-    trainonce.attach(optimizer, criterion, decay=1.0)
+    rate = torch.tensor(0.1)
+    optimizer, criterion = make(torch.optim.SGD, lr=rate)
+    trainonce.attach(optimizer, criterion, decay=1.0, lr=rate if given else None)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda t: 0.5**t, lambda t: 1.0])
     train(optimizer, criterion, scheduler)
     assert [g["lr"].item() for g in optimizer.param_groups] == pytest.approx([0.05, 0.1])

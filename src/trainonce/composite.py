@@ -267,7 +267,7 @@ class CompositeLoss(nn.Module):
         return self.scale * (start * values.losses.detach()).sum()
 
     def _start_weights(self, device: torch.device) -> Tensor:
-        if self._start is None or self._start.device != device:
+        if self._start is None or self._start.device != device or self._start.dtype != self.exponents.dtype:
             exponents = torch.empty(len(self.terms) - 1, dtype=self.exponents.dtype, device=device)
             for i, value in enumerate(self._init_exponents):
                 exponents[i].fill_(value)  # torch.tensor of a list would wait for a GPU
@@ -427,7 +427,8 @@ class _Recall:
         if found is None or found.indices.device != device:
             if len(self._patterns) >= 256:
                 self._patterns.clear()
-            self._patterns[where] = found = present(where, count, device)
+            with torch.inference_mode(False):  # also when first met in validation: training saves them for backward
+                self._patterns[where] = found = present(where, count, device)
         return found
 
 

@@ -59,10 +59,9 @@ def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | No
         optimizer.add_param_group(_new_group(optimizer, exponents, lr))
         found = [len(optimizer.param_groups) - 1]
         _start_adagrad(optimizer, exponents)
-    group = optimizer.param_groups[found[0]]
-    if lr is not None:
-        group["lr"] = lr
-    group[DECAY] = decay
+    elif lr is not None:
+        optimizer.param_groups[found[0]]["lr"] = _own(lr)
+    optimizer.param_groups[found[0]][DECAY] = decay
     return found[0]
 
 
@@ -90,8 +89,7 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
     first = optimizer.param_groups[0]
     # The model's own settings, also where its group departs from the optimizer's defaults; never its weight decay.
     group: dict[str, Any] = {key: first[key] for key in optimizer.defaults if key in first}
-    rate = first["lr"] if lr is None else lr
-    group["lr"] = rate.clone() if isinstance(rate, Tensor) else rate  # a shared tensor would be scheduled twice
+    group["lr"] = _own(first["lr"] if lr is None else lr)
     if "initial_lr" in first:  # a loaded state: the scheduler that comes next looks for it
         group["initial_lr"] = first["initial_lr"] if lr is None else lr
     if "weight_decay" in group:
@@ -102,6 +100,11 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
     named = "param_names" in first
     group["params"] = [(f"{group['name']}.exponents", exponents)] if named else [exponents]
     return group
+
+
+def _own(rate: float | Tensor) -> float | Tensor:
+    """A tensor of the group's own: schedulers write into it, and one shared with the model's would follow both."""
+    return rate.clone() if isinstance(rate, Tensor) else rate
 
 
 def _choose_variant(group: dict[str, Any], optimizer: Optimizer, exponents: nn.Parameter) -> None:
