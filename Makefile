@@ -8,7 +8,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .PHONY: help demo test lint types bench clean
 help:
-	@echo "make demo   train digits with learned weights and with a grid of fixed ones; table and picture"
+	@echo "make demo   compare learned weights with a grid on digits: a table and a page, in about a minute"
 	@echo "make test   lint, types, tests, the code of README and docs"
 	@echo "make bench  step time over a plain weighted sum (some minutes)"
 
@@ -24,7 +24,7 @@ help:
 	@touch $@
 
 demo: .venv/ready
-	@$(BIN)/python -m trainonce.demo
+	@$(BIN)/trainonce compare digits --out out/demo
 
 test: lint types
 	$(BIN)/python -m pytest

@@ -5,12 +5,9 @@ import sys
 import pytest
 import torch
 
-import trainonce
 from trainonce.recipes import digits
-
-
-def fixed(ce=1.0, consistency=1.0, reconstruction=1.0):
-    return trainonce.FixedLoss({"ce": ce, "consistency": consistency, "reconstruction": reconstruction})
+from trainonce.study import Trial
+from trainonce.study.points import Fixed, Learned
 
 
 def test_a_seed_decides_the_data():
@@ -93,44 +90,58 @@ def test_each_term_trains_the_parts_it_should():
     }
 
 
-@pytest.mark.parametrize("criterion", [fixed, lambda: trainonce.CompositeLoss(digits.TERMS, init=1.0)])
-def test_training_does_much_better_than_chance(criterion):
-    found = digits.train(criterion(), seed=0, steps=80)
-    assert found["validation"] > 40  # chance is 10
-    assert found["test"] > 40
+def trained(tmp_path, point, seed=0, steps=300):
+    trial = Trial(digits.digits.using(steps=steps), point, seed, dir=tmp_path)
+    return digits.digits.using(steps=steps)(trial), trial
 
 
-def test_a_seed_decides_the_result():
-    runs = [digits.train(fixed(), seed=seed, steps=5) for seed in (0, 0, 1)]
+EQUAL = Fixed.of((1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("point", [EQUAL, Learned(init=1.0)], ids=["fixed", "learned"])
+def test_training_does_much_better_than_chance(point, tmp_path):
+    found, trial = trained(tmp_path, point, steps=80)
+    assert found["validation/accuracy"] > 40  # chance is 10
+    assert found["test/accuracy"] > 40
+    assert trial.reports[-1] == (80, {"accuracy": found["validation/accuracy"]})
+
+
+def test_a_seed_decides_the_result(tmp_path):
+    runs = [trained(tmp_path / str(i), EQUAL, seed, 5)[0] for i, seed in enumerate((0, 0, 1))]
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_learned_weights_that_cannot_move_train_as_the_fixed_ones_do():
+def test_learned_weights_that_cannot_move_train_as_the_fixed_ones_do(tmp_path):
     """The loop cannot tell them apart: same batches, same views, same losses at every step."""
     columns = []
-    for criterion in (trainonce.CompositeLoss(digits.TERMS, init=0.5), fixed(1.0, 0.5, 0.5)):
-        history = trainonce.History()
-        metrics = digits.train(criterion, seed=2, steps=20, exponents_lr=0.0, history=history)
-        columns.append(history.columns() | metrics)
+    for name, point in (("learned", Learned(init=0.5, lr=0.0)), ("fixed", Fixed.of((1.0, 0.5, 0.5)))):
+        metrics, trial = trained(tmp_path / name, point, seed=2, steps=20)
+        columns.append(trial.history.columns() | metrics)
     learned, given = columns
     assert learned["step"] == given["step"] == list(range(1, 21))
     for name in (f"{kind}/{term}" for kind in ("loss", "weight") for term in digits.TERMS):
         assert learned[name] == pytest.approx(given[name], rel=1e-5)
-    assert learned["test"] == given["test"]
+    assert learned["test/accuracy"] == given["test/accuracy"]
 
 
-def test_learned_weights_move_and_fixed_ones_do_not():
-    learned, given = trainonce.CompositeLoss(digits.TERMS, init=0.1), fixed()
-    start = learned.weights
-    for criterion in (learned, given):
-        digits.train(criterion, seed=0, steps=10)
-    assert (learned.weights - start).abs().min() > 0.001
-    assert given.weights.tolist() == pytest.approx([1 / 3] * 3, abs=1e-7)
+def test_a_trial_that_is_given_up_returns_nothing(tmp_path):
+    task = digits.digits.using(steps=27)
+    trial = Trial(task, EQUAL, 0, dir=tmp_path, pruner=lambda reports: len(reports) == 3)
+    assert task(trial) is None
+    assert trial.steps == 3
 
 
-def test_training_leaves_the_global_random_state_alone():
+def test_learned_weights_move_and_fixed_ones_do_not(tmp_path):
+    _, learner = trained(tmp_path / "learned", Learned(init=0.1), steps=10)
+    weights = learner.history.weights()
+    assert (weights[-1] - weights[0]).abs().min() > 0.001
+    _, given = trained(tmp_path / "fixed", EQUAL, steps=10)
+    assert given.history.weights().unique().numel() == 1
+
+
+def test_training_leaves_the_global_random_state_alone(tmp_path):
     state = torch.get_rng_state()
-    digits.train(fixed(), seed=0, steps=2)
+    trained(tmp_path, EQUAL, steps=2)
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -310,7 +310,7 @@ class StepWatch:
         if attachment.synced and distributed.is_distributed(attachment.process_group):
             parts.append(distributed.spread(mu, attachment.process_group))
         self._reading = (attachment.steps, Reading(torch.cat([p.to(mu.dtype) for p in parts])))
-        self._after = mu.clone()
+        self._after = mu.clone() if criterion.learned else None  # others may show their weights in the exponents
 
     def _look(self, attachment: Attachment) -> None:
         criterion = attachment.criterion

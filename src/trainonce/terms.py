@@ -135,6 +135,12 @@ def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) ->
     return ValueError(text)
 
 
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the likely one, if there is any."""
+    guess = _closest(name, list(candidates))
+    return f" Did you mean {guess!r}?" if guess else ""
+
+
 def is_number(value: object) -> bool:
     """Whether it is a real number, numpy's included; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

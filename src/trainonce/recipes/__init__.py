@@ -1,16 +1,26 @@
-"""Complete small systems to train: data, model, losses, metrics. They need the extra ``demo``."""
+"""Complete systems to train: data, model, losses, metrics, as tasks for studies.
+
+Nothing is imported before it is asked for: a recipe may need packages that others do not.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-INSTALL = 'pip install "trainonce[demo]"'
+if TYPE_CHECKING:
+    from trainonce.study import Task
+
+#: The recipes by name: where the task is.
+RECIPES = {
+    "digits": "trainonce.recipes.digits:digits",
+    "burgers": "trainonce.recipes.burgers:burgers",
+    "distillation": "trainonce.recipes.distillation:distillation",
+}
 
 
-def require(module: str, package: str) -> Any:
-    """The module of an optional package, or one sentence that says how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError:
-        raise ImportError(f"This needs {package}, which is not installed: {INSTALL}", name=module) from None
+def load(name: str) -> Task:
+    """The task of a recipe."""
+    module, _, attribute = RECIPES[name].partition(":")
+    task: Task = getattr(importlib.import_module(module), attribute)
+    return task

@@ -1,0 +1,45 @@
+"""Print the tables of docs/results/study.md from the records of finished studies.
+
+python benchmarks/study_table.py docs/results/data/study/digits ...
+"""
+
+from __future__ import annotations
+
+import sys
+
+from trainonce.study import Summary, wording
+
+
+def markdown(rows: list[list[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *body]
+    return "\n".join("| " + " | ".join(cell for cell in line) + " |" for line in lines)
+
+
+def sweep(summary: Summary, decimals: int) -> list[list[str]]:
+    rows = [["sweep", "setting", f"{summary.task.report} {summary.task.metric}", "last weights"]]
+    for row in summary.sweeps:
+        rows += [
+            [
+                row.plan,
+                outcome.label,
+                wording.spread(outcome, decimals) + wording.incomplete(outcome),
+                " : ".join(f"{w:.2f}" for w in outcome.weights),
+            ]
+            for outcome in row.outcomes
+        ]
+    return rows
+
+
+def main() -> None:
+    for path in sys.argv[1:]:
+        summary = Summary.read(path)
+        print(f"### {summary.task.name}\n")
+        print(f"{wording.sentence(summary)} {wording.evidence(summary)}\n")
+        print(markdown(wording.table(summary)) + "\n")
+        if summary.sweeps:
+            print(markdown(sweep(summary, wording.places(summary))) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""Optional packages: imported where they are used, and one sentence with the pip line where they are absent."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def require(module: str, package: str, extra: str) -> Any:
+    """The module of an optional package, or one sentence that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        install = f'pip install "trainonce[{extra}]"'
+        raise ImportError(f"This needs {package}, which is not installed: {install}", name=module) from None

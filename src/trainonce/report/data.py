@@ -1,0 +1,155 @@
+"""What the page shows, as data: every trial with the plans it belongs to, the summary as JSON, the trials as CSV."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainonce.study import wording
+from trainonce.study.summary import keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainonce.study.store import Record
+    from trainonce.study.summary import Outcome, Row, Summary
+
+FORMAT = 1
+
+
+class Listed(NamedTuple):
+    """A record and the plans that use it. ``last`` is False where a later record of the trial replaces it."""
+
+    plans: tuple[str, ...]
+    record: Record
+    last: bool
+
+
+def plans_of(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """For each trial's key the plans that use it."""
+    identity, found = manifest["task"]["identity"], dict[str, list[str]]()
+    for plan in manifest["plans"]:
+        for key in dict.fromkeys(keys_of(plan, identity)):
+            found.setdefault(key, []).append(plan["name"])
+    return found
+
+
+def listed(manifest: Mapping[str, Any], records: Iterable[Record]) -> list[Listed]:
+    """The records that the study's plans use, plan by plan; those of earlier versions of the task are left out."""
+    plans, order = plans_of(manifest), [plan["name"] for plan in manifest["plans"]]
+    kept = [record for record in records if record.key in plans]
+    last = {record.key: index for index, record in enumerate(kept)}
+    found = [Listed(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
+    return sorted(found, key=lambda t: (order.index(t.plans[0]), t.record.point.label, t.record.seed))
+
+
+def summary_json(summary: Summary, trials: Sequence[Listed], figures: Sequence[str]) -> dict[str, Any]:
+    """Everything the page says, as JSON data; what is not finite is null."""
+    reference = summary.reference
+    content = {
+        "format": FORMAT,
+        "sentence": wording.sentence(summary),
+        "evidence": wording.evidence(summary),
+        "task": dataclasses.asdict(summary.task),
+        "margin": summary.margin,
+        "reference": None if reference is None else reference.plan,
+        "plans": [_row(summary, row) for row in summary.rows],
+        "trials": [_trial(trial) for trial in trials],
+        "figures": list(figures),
+    }
+    return dict(_finite(content))
+
+
+def _row(summary: Summary, row: Row) -> dict[str, Any]:
+    difference = None if row.difference is None else row.difference._asdict()
+    return {
+        "plan": row.plan,
+        "kind": row.kind,
+        "chosen": _outcome(row.chosen),
+        "cost": row.cost,
+        "seconds": row.seconds,
+        "counts": dict(row.counts),
+        "difference": difference,
+        "verdict": summary.verdict(row),
+        "beaten_by": row.beaten_by,
+        "outcomes": [_outcome(outcome) for outcome in row.outcomes],
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "label": outcome.label,
+        "weights": outcome.weights,
+        "select": {str(seed): value for seed, value in outcome.select.items()},
+        "report": {str(seed): value for seed, value in outcome.report.items()},
+        "mean": outcome.mean,
+        "deviation": outcome.deviation,
+        "wanted": outcome.wanted,
+        "diverged": outcome.diverged,
+    }
+
+
+def _trial(trial: Listed) -> dict[str, Any]:
+    record = trial.record
+    return {
+        "key": record.key,
+        "plans": list(trial.plans),
+        "point": record.point.to_json(),
+        "label": record.point.label,
+        "seed": record.seed,
+        "status": record.status,
+        "last": trial.last,
+        "metrics": dict(record.metrics),
+        "weights": list(record.weights),
+        "seconds": record.seconds,
+        "fraction": record.fraction,
+        "device": record.device,
+        "warnings": list(record.warnings),
+        "error": None if record.error is None else dict(record.error),
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def as_text(content: Any, indent: int | None = None) -> str:
+    """JSON, also of settings that are no JSON: their text."""
+    return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False, default=str)
+
+
+def trials_csv(summary: Summary, trials: Sequence[Listed]) -> str:
+    """One line a record: plans, weights, seed, status, metrics, time."""
+    metrics = sorted({name for trial in trials for name in trial.record.metrics})
+    head = ["plans", "weights", "seed", "status", "last", *metrics, *(f"weight/{t}" for t in summary.task.terms)]
+    target = io.StringIO(newline="")
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow([*head, "seconds", "fraction", "device", "key", "error"])
+    for plans, record, last in trials:
+        weights = [*record.weights, *[""] * (len(summary.task.terms) - len(record.weights))]
+        error = "" if record.error is None else f"{record.error.get('type')}: {record.error.get('message')}"
+        writer.writerow(
+            [
+                " ".join(plans),
+                record.point.label,
+                record.seed,
+                record.status,
+                last,
+                *(record.metrics.get(name, "") for name in metrics),
+                *weights,
+                record.seconds,
+                record.fraction,
+                record.device,
+                record.key,
+                error,
+            ]
+        )
+    return target.getvalue()

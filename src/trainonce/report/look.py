@@ -1,0 +1,71 @@
+"""The page's style sheet: light and dark, phone and screen and paper; nothing is fetched."""
+
+CSS = """
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1a1c20; --quiet: #5a606a; --line: #d9dce1; --tint: #f4f5f7;
+  --learned: #b84f00; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --paper: #15171a; --ink: #e9eaec; --quiet: #a3a9b3; --line: #353a42; --tint: #1e2125; --learned: #f08a3c; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: break-word;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 2rem clamp(0.9rem, 3vw, 2.5rem) 4rem; }
+h1 { font-size: 1.05rem; font-weight: 600; margin: 0; color: var(--quiet); }
+h1 b { color: var(--ink); }
+h2 { font-size: 1.35rem; margin: 3rem 0 0.4rem; padding-top: 1rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 1.6rem 0 0.3rem; }
+p, li, dd { max-width: 75ch; }
+p { margin: 0.5rem 0; }
+.answer { font-size: clamp(1.3rem, 2.6vw, 2rem); line-height: 1.3; font-weight: 600; max-width: 44ch;
+  margin: 0.8rem 0; }
+.evidence { font-size: 1.05rem; }
+.quiet, figcaption { color: var(--quiet); font-size: 0.9rem; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: 1rem 0 0.4rem; }
+table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: 0.4rem 0.7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+tr:last-child td { border-bottom: 0; }
+th { color: var(--quiet); font-weight: 600; background: var(--tint); }
+th:first-child, td:first-child, .words td, .words th { text-align: left; }
+tr.learned td { color: var(--learned); font-weight: 600; }
+tr.learned td:first-child { box-shadow: inset 4px 0 0 var(--learned); }
+tr.reference td { font-weight: 600; }
+.figures { display: grid; gap: 1.6rem 2rem; margin: 1rem 0; align-items: start;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); }
+figure { margin: 0; min-width: 0; max-width: 40rem; break-inside: avoid; }
+figure.first { max-width: none; grid-column: 1 / -1; }
+figure.first .still, figure.first .plot { max-width: 46rem; }
+@media screen and (min-width: 1000px) {
+  figure.first { display: grid; grid-template-columns: minmax(0, 44rem) minmax(0, 1fr); gap: 2rem;
+    align-items: center; } }
+figure svg { display: block; width: 100%; height: auto; }
+.still svg * { stroke-linejoin: round; stroke-linecap: butt; }
+figcaption { margin-top: 0.1rem; max-width: 60ch; }
+.plot { width: 100%; height: 29rem; display: none; }
+.ready .plot { display: block; }
+.ready .still { display: none; }
+dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0.35rem 1.2rem; margin: 1rem 0; }
+dt { color: var(--quiet); }
+dd { margin: 0; min-width: 0; }
+details { margin: 0.5rem 0; }
+summary { cursor: pointer; }
+pre { overflow-x: auto; background: var(--tint); padding: 0.8rem; border-radius: 6px; font-size: 0.8rem; }
+code { font-size: 0.9em; }
+.on-paper { display: none; }
+@media (max-width: 520px) {
+  main { padding-top: 1.2rem; }
+  dl { display: block; }
+  dd { margin: 0 0 0.6rem; } }
+@media print {
+  body { font-size: 10pt; }
+  main { max-width: none; padding: 0; }
+  h2, h3 { break-after: avoid; }
+  h2 { margin-top: 1.5rem; }
+  details { display: none; }
+  .on-paper { display: block; }
+  .scroll { overflow: visible; border: 0; }
+  table { font-size: 7.5pt; }
+  th, td { padding: 0.2rem 0.35rem; white-space: normal; }
+  tr { break-inside: avoid; }
+  .figures { grid-template-columns: 1fr 1fr; gap: 1rem; }
+  .ready .plot { display: none; }
+  .ready .still { display: block; } }
+"""

@@ -1,0 +1,171 @@
+"""The other weighting methods, through TorchJD's scalarizers, under the interface of our criteria.
+
+TorchJD's classes do the weighing. Here they get names, a place in the optimizer, and what some need besides the losses
+of a call: FAMO the losses after the step, DWA the epochs. The training loop knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trainonce.extras import require
+from trainonce.fixed import FixedLoss
+from trainonce.study.points import Point
+from trainonce.terms import Values, collect, did_you_mean, is_number, quoted, stacked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch.optim import Optimizer
+
+    import trainonce
+    from trainonce.composite import NonFinite
+    from trainonce.study.task import Task
+    from trainonce.terms import Losses
+
+#: TorchJD's class of each plan.
+PEERS = {
+    "uw": "UW",
+    "imtl-l": "IMTLL",
+    "dwa": "DWA",
+    "famo": "FAMO",
+    "geometric": "GeometricMean",
+    "random-weights": "Random",
+}
+
+#: Scalarizers of TorchJD that are no plan, and why.
+LEFT_OUT = {
+    "Mean": "it is the plan 'uniform'",
+    "Sum": "it is the plan 'uniform' with a larger learning rate",
+    "Constant": "it is the plan 'fixed'",
+    "COSMOS": "it needs a preference between the losses, which is what a search looks for",
+    "PBI": "it needs a preference between the losses, which is what a search looks for",
+    "STCH": "its smoothing and reference point are in the losses' units, so they would have to be searched too",
+}
+
+EPOCHS = 20  # of DWA in a training, where no epoch is given
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer(Point):
+    """A weighting method of TorchJD. ``settings`` go to its class; ``epoch`` is DWA's, in optimizer steps."""
+
+    method: str
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    epoch: int | None = None
+    kind = "peer"
+
+    def __post_init__(self) -> None:
+        """Numbers as floats, so that 2 and 2.0 are one point."""
+        floats = {key: float(value) if is_number(value) else value for key, value in self.settings.items()}
+        object.__setattr__(self, "settings", floats)
+
+    @property
+    def label(self) -> str:
+        shown = self.settings | ({} if self.epoch is None else {"epoch": self.epoch})
+        return ", ".join([self.method, *(f"{key} {value:g}" for key, value in shown.items())])
+
+    def check(self, task: Task) -> None:
+        known = self._accepted()
+        for key, value in self.settings.items():
+            if not is_number(value):
+                raise ValueError(f"The plan {self.method!r} takes numbers; got {value!r} for {key!r}.")
+            if key not in known:
+                raise ValueError(
+                    f"The plan {self.method!r} has no setting {key!r}; it has: {quoted(known) or 'none'}."
+                    f"{did_you_mean(key, known)}"
+                )
+        if self.epoch is not None and not (isinstance(self.epoch, int) and self.epoch >= 1):
+            raise ValueError(f"The plan 'dwa' has epochs of at least 1 step; got {self.epoch!r}.")
+        self._build(len(task.terms))  # TorchJD checks the values
+
+    def _accepted(self) -> list[str]:
+        return [p for p in inspect.signature(_torchjd(self.method)).parameters if p not in ("shape", "min_losses")]
+
+    def _build(self, count: int) -> Any:
+        scalarizer = _torchjd(self.method)
+        shape = (count,) if "shape" in inspect.signature(scalarizer).parameters else ()
+        return scalarizer(*shape, **self.settings)
+
+    def criterion(
+        self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
+    ) -> trainonce.CompositeLoss:
+        return PeerLoss(terms, self._build(len(terms)), scale=scale, nonfinite=nonfinite)
+
+    def attach(
+        self, optimizer: Optimizer, criterion: trainonce.CompositeLoss, history: trainonce.History, steps: int | None
+    ) -> trainonce.Attachment:
+        assert isinstance(criterion, PeerLoss)
+        criterion.epoch = self.epoch or max(1, (steps or EPOCHS * 100) // EPOCHS)
+        attachment = super().attach(optimizer, criterion, history, steps)
+        if self.method in ("uw", "imtl-l"):  # FAMO steps its own weights, the others have none
+            own = {"params": list(criterion.scalarizer.parameters()), "lr": optimizer.param_groups[0]["lr"]}
+            optimizer.add_param_group(own | ({"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}))
+        return attachment
+
+
+class PeerLoss(FixedLoss):
+    """A scalarizer of TorchJD as a criterion. Its ``weights`` are the gradient of its value, divided by their sum.
+
+    .. note:: FAMO is defined with the losses of the same batch after the step, a second forward pass. Here it gets
+        those of the next batch, which the loop computes anyway: the same where the batch is always the same, noisier
+        where it is not. DWA's epoch is a number of steps.
+    """
+
+    _kind = "PeerLoss"
+
+    def __init__(self, terms: tuple[str, ...], scalarizer: Any, *, scale: float, nonfinite: NonFinite) -> None:
+        super().__init__(dict.fromkeys(terms, 1.0), scale=scale, nonfinite=nonfinite)
+        self.scalarizer = scalarizer
+        self.epoch = 1
+        self._steps = 0
+        self._stepped_on = False  # FAMO waits for the losses after a step
+        self._draws = type(scalarizer).__name__ == PEERS["random-weights"]
+        self._random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
+
+    def forward(self, losses: Losses | None = None, /, *more: object, **terms: Tensor | None) -> Tensor:
+        given, where = collect(self.terms, losses, terms)
+        if self.nonfinite != "propagate":
+            given, where = self._keep_finite(given, where)
+        if where is not None:
+            raise ValueError(
+                f"{type(self.scalarizer).__name__} has no rule for a batch without some of its terms. Leave this plan "
+                "out for tasks with absent terms."
+            )
+        values = stacked(self.terms, given, None)
+        if not torch.is_grad_enabled():
+            return super().forward(values)
+        self._note(Values(values.detach(), None))
+        if self._stepped_on and hasattr(self.scalarizer, "update"):
+            self.scalarizer.update(values.detach())
+        self._stepped_on = False
+        values.register_hook(self._show_weights)  # type: ignore[no-untyped-call]
+        if not self._draws:
+            return self.scalarizer(values) * self.scale  # type: ignore[no-any-return]
+        # From a random state of its own: the task's batches are the seed's, whatever the plan.
+        devices = [values.device] if values.is_cuda else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self._random)))
+            return self.scalarizer(values) * self.scale  # type: ignore[no-any-return]
+
+    def _show_weights(self, gradient: Tensor) -> None:
+        with torch.no_grad():
+            self.fixed.copy_(gradient / gradient.sum())
+            self._show()
+
+    def _stepped(self, found_inf: Tensor | None) -> None:
+        if found_inf is not None and found_inf.item():  # GradScaler skipped it
+            return
+        self._stepped_on = True
+        self._steps += 1
+        if self._steps % self.epoch == 0 and hasattr(self.scalarizer, "step"):
+            self.scalarizer.step()
+
+
+def _torchjd(method: str) -> Any:
+    return getattr(require("torchjd.scalarization", "TorchJD", "peers"), PEERS[method])

@@ -1,0 +1,292 @@
+"""Plans: the ways to choose weights that a study compares, by name.
+
+A plan is written as it is on the command line: a name, and settings in brackets, such as ``one-shot(init=1)``,
+``grid(0.1,1,10)`` or ``tpe(trials=30)``. :data:`PLANS` lists them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import math
+import random
+import re
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainonce.study.peers import LEFT_OUT, PEERS, Peer
+from trainonce.study.points import Final, Fixed, Learned, Point, Replay
+from trainonce.study.search import RUNGS, Search
+from trainonce.terms import did_you_mean, is_number, names_error, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trainonce.study.task import Task
+
+Kind = Literal["learned", "fixed", "set", "search", "peer", "control", "sweep"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A way to choose weights, worked out for one task.
+
+    ``kind`` says how its trials are read: a ``set`` is as good as the point that the selecting split prefers, a
+    ``search`` as what it chose for each seed, a ``sweep`` shows all its points, any other plan has one point.
+    """
+
+    name: str
+    kind: Kind
+    points: tuple[Point, ...] = ()
+    search: Search | None = None
+
+
+def parse(text: str, task: Task) -> Plan:
+    """The plan that a text names, for a task.
+
+    >>> from trainonce.recipes.digits import digits
+    >>> plan = parse("grid(0.1, 1)", digits)
+    >>> [point.label for point in plan.points]
+    ['1 : 0.1 : 0.1', '1 : 0.1 : 1', '1 : 1 : 0.1', '1 : 1 : 1']
+    """
+    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"A plan is a name with settings in brackets, such as one-shot(init=1); got {text!r}.")
+    name, inside = found.groups()
+    values: list[Any] = []
+    settings: dict[str, Any] = {}
+    for part in split(inside or ""):
+        key, equals, value = part.rpartition("=")
+        if equals:
+            settings[key.strip()] = _value(value)
+        else:
+            values.append(_value(part))
+    return build(name, values, settings, task)
+
+
+def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: Task) -> Plan:
+    """The plan with the given settings; raises one sentence about what does not fit."""
+    reason = next((why for scalarizer, why in LEFT_OUT.items() if scalarizer.lower() == name.lower()), None)
+    if name not in PLANS and reason is not None:
+        raise ValueError(f"TorchJD's {name} is not among the plans: {reason}.")
+    if name not in PLANS:
+        raise ValueError(f"There is no plan {name!r}; there are: {', '.join(PLANS)}.{did_you_mean(name, PLANS)}")
+    kind, make = PLANS[name]
+    shown = [_shown(v) for v in values] + [f"{k}={_shown(v)}" for k, v in settings.items()]
+    title = f"{name}({','.join(shown)})" if shown else name
+    try:
+        made = make(task, *values, **settings)
+        if isinstance(made, Search):
+            made.check()
+            return Plan(title, kind, search=made)
+        for point in made:
+            point.check(task)
+    except (TypeError, ArithmeticError) as error:
+        text = re.sub(r"^_\w+\(\) |^\S*make\(\) ", "it ", str(error))
+        raise ValueError(f"The plan {title!r} cannot be made: {text}. It is written {usage(name)}.") from None
+    unique = tuple(dict.fromkeys(made)) if all(isinstance(p, Fixed) for p in made) else tuple(made)
+    return Plan(title, kind, unique)
+
+
+def split(text: str) -> list[str]:
+    """Split at the commas that are outside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def usage(name: str) -> str:
+    """How a plan is written."""
+    parameters = list(inspect.signature(PLANS[name][1]).parameters.values())[1:]
+    words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: "name=number, ..."}
+    shown = [words.get(p.kind, f"{p.name}=...") for p in parameters]
+    return f"{name}({', '.join(shown)})" if shown else name
+
+
+def _value(text: str) -> Any:
+    """A setting: a number, several separated by /, or a word."""
+    if "/" in text:
+        return tuple(_value(part) for part in text.split("/"))
+    try:
+        return float(text) if text.strip() in ("inf", "-inf") else ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return text.strip()
+
+
+def _shown(value: Any) -> str:
+    return (
+        "/".join(map(_shown, value)) if isinstance(value, tuple) else f"{value:g}" if is_number(value) else str(value)
+    )
+
+
+# The plans
+
+
+def _learned(task: Task, settings: Mapping[str, Any]) -> Learned:
+    names = [field.name for field in dataclasses.fields(Learned)]
+    chosen = dict(task.one_shot) | {k: v for k, v in settings.items() if v is not None}
+    unknown = next((key for key in chosen if key not in names), None)
+    if unknown is not None:
+        raise ValueError(
+            f"A run with learned weights has the settings {quoted(names)}; got {unknown!r}."
+            f"{did_you_mean(unknown, names)}"
+        )
+    return Learned(**chosen)
+
+
+def _one_shot(task: Task, /, **settings: Any) -> list[Point]:
+    return [_learned(task, settings)]
+
+
+def _replay(task: Task, /, **settings: Any) -> list[Point]:
+    return [Replay(_learned(task, settings))]
+
+
+def _final(task: Task, /, **settings: Any) -> list[Point]:
+    return [Final(_learned(task, settings))]
+
+
+def _uniform(task: Task) -> list[Point]:
+    return [Fixed.of((1.0,) * len(task.terms))]
+
+
+def _base(task: Task) -> list[Point]:
+    return [Fixed.of((1.0, *(0.0,) * (len(task.terms) - 1)))]
+
+
+def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Point]:
+    if by_term:
+        if set(by_term) != set(task.terms) or weights:
+            raise names_error("The plan 'fixed'", task.terms, list(by_term))
+        weights = tuple(by_term[term] for term in task.terms)
+    return [Fixed.of(weights)] if weights else _uniform(task)
+
+
+def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -> list[Point]:
+    auxiliary = task.terms[1:]
+    if by_term and (ratios or set(by_term) != set(auxiliary)):
+        raise names_error("The plan 'grid', with values for each auxiliary term,", auxiliary, list(by_term))
+    usual = (0.01, 0.1, 1.0, 10.0, 100.0) if len(auxiliary) == 1 else (0.1, 1.0, 10.0)
+    axes = [by_term.get(term, ratios or usual) for term in auxiliary]
+    values = [axis if isinstance(axis, tuple) else (axis,) for axis in axes]
+    for value in itertools.chain(*values):
+        if not (is_number(value) and 0 <= value < math.inf):
+            raise ValueError(f"A grid is of ratios to the base weight, numbers of at least 0; got {value!r}.")
+    return [Fixed.of((1.0, *point)) for point in itertools.product(*values)]
+
+
+def _grid_3x3(task: Task) -> list[Point]:
+    _needs_terms("grid-3x3", task, 3)
+    return [Fixed.of((1.0, a, b)) for a in (0.01, 0.25, 1.0) for b in (0.01, 0.1, 1.0)]
+
+
+#: log10 of the ratio, as in the paper's figure of the segmentation experiment.
+LINE = (-math.inf, -2, -1.5, -1, -0.5, 0, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2)
+
+
+def _grid_13(task: Task) -> list[Point]:
+    _needs_terms("grid-13", task, 2)
+    return [Fixed.of((1.0, 10.0**exponent)) for exponent in LINE]
+
+
+def _needs_terms(name: str, task: Task, count: int) -> None:
+    if len(task.terms) != count:
+        raise ValueError(
+            f"The plan {name!r} is the paper's grid for {count} terms; the task {task.name!r} has {len(task.terms)}. "
+            "Use 'grid'."
+        )
+
+
+def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Point]:
+    search = Search("random", trials, low, high)
+    search.check()
+    rng = random.Random(seed)
+    draw = [[math.exp(rng.uniform(*search.range)) for _ in task.terms[1:]] for _ in range(trials)]
+    return [Fixed.of((1.0, *ratios)) for ratios in draw]
+
+
+def _tpe(task: Task, *, trials: int = 20, low: float = 0.01, high: float = 100.0) -> Search:
+    return Search("tpe", trials, low, high)
+
+
+def _asha(task: Task, *, trials: int = 27, eta: int = 3, low: float = 0.01, high: float = 100.0) -> Search:
+    if task.steps is None:
+        raise ValueError(f"The plan 'asha' needs a task with a setting 'steps'; the task {task.name!r} has none.")
+    rung = max(1, task.steps // eta**RUNGS) if isinstance(eta, int) and eta >= 2 else None
+    return Search("asha", trials, low, high, eta, rung)
+
+
+def _peer(method: str) -> Callable[..., list[Point]]:
+    def make(task: Task, /, **settings: Any) -> list[Point]:
+        epoch = settings.pop("epoch", None) if method == "dwa" else None
+        return [Peer(method, settings, epoch)]
+
+    return make
+
+
+def _sweep_init(task: Task, *values: float) -> list[Point]:
+    return [_learned(task, {"init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
+
+
+def _sweep_decay(task: Task, *values: float) -> list[Point]:
+    return [_learned(task, {"decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
+
+
+def _sweep_lr(task: Task, *values: float) -> list[Point]:
+    rate: Any = task.settings.get("lr")
+    if not values and not is_number(rate):
+        raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
+    return [_learned(task, {"lr": v}) for v in values or [float(rate) * factor for factor in (0.1, 1.0, 10.0, 100.0)]]
+
+
+#: Every plan: how its trials are read, and what makes its points.
+PLANS: dict[str, tuple[Kind, Callable[..., list[Point] | Search]]] = {
+    "one-shot": ("learned", _one_shot),
+    "uniform": ("fixed", _uniform),
+    "base": ("fixed", _base),
+    "fixed": ("fixed", _fixed),
+    "grid": ("set", _grid),
+    "grid-3x3": ("set", _grid_3x3),
+    "grid-13": ("set", _grid_13),
+    "random": ("set", _random),
+    "tpe": ("search", _tpe),
+    "asha": ("search", _asha),
+    **{name: ("peer", _peer(name)) for name in PEERS},
+    "replay": ("control", _replay),
+    "final": ("control", _final),
+    "sweep-init": ("sweep", _sweep_init),
+    "sweep-decay": ("sweep", _sweep_decay),
+    "sweep-lr": ("sweep", _sweep_lr),
+}
+
+#: What each plan is, in a line, for the command's help.
+ABOUT = {
+    "one-shot": "weights learned in the one run (init, decay, preset, lr)",
+    "uniform": "the same weight for every term",
+    "base": "the base term alone",
+    "fixed": "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)",
+    "grid": "every combination of ratios to the base: grid(0.1,1,10) or grid(x=0.1/1,y=1/10)",
+    "grid-3x3": "the paper's grid of three terms",
+    "grid-13": "the paper's line of 13 log ratios, minus infinity included, of two terms",
+    "random": "random ratios, log-uniform (trials, low, high, seed)",
+    "tpe": "Optuna's TPE on the selecting split (trials, low, high)",
+    "asha": "successive halving with Optuna (trials, eta, low, high)",
+    "uw": "uncertainty weighting (TorchJD)",
+    "imtl-l": "IMTL-L (TorchJD)",
+    "dwa": "dynamic weight average (TorchJD; temperature, epoch in steps)",
+    "famo": "FAMO (TorchJD), with the next batch's losses as those after the step",
+    "geometric": "the geometric mean of the losses (TorchJD)",
+    "random-weights": "new random weights in every step (TorchJD)",
+    "replay": "control: the schedule of a one-shot run, replayed on another seed",
+    "final": "control: the last weights of a one-shot run, fixed from the first step on another seed",
+    "sweep-init": "the one-shot plan from several starts",
+    "sweep-decay": "the one-shot plan under several decays",
+    "sweep-lr": "the one-shot plan with several learning rates of the exponents",
+}

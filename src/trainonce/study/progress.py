@@ -1,0 +1,140 @@
+"""How a running study is shown: a live line per trial on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainonce.extras import require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from trainonce.study.runner import Item, Listener
+    from trainonce.study.store import Record, Store
+    from trainonce.study.task import Task
+
+
+def listener(task: Task, everything: Sequence[Item], store: Store, workers: int) -> Listener:
+    """The one that suits where the output goes."""
+    keys = {key for item in everything for key in item.keys}
+    there = sum(record.key in keys and record.status != "failed" for record in store.read().values())
+    if there:
+        print(f"{there} of {len(keys)} trials are already in {store.shown}.", flush=True)
+    make = Live if sys.stdout.isatty() else Lines
+    return make(task, len(keys), there)
+
+
+def duration(seconds: float) -> str:
+    """A time that a person reads at a glance."""
+    if math.isnan(seconds):
+        return "?"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+class Silent:
+    """Says nothing; the others build on it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def started(self, key: str, label: str, seed: int) -> None: ...
+
+    def beat(self, key: str, step: int, total: int | None, note: str) -> None: ...
+
+    def ended(self, record: Record, label: str, left: float) -> None: ...
+
+    def skipped(self, label: str, seed: int) -> None: ...
+
+    def waiting(self, count: int) -> None: ...
+
+
+class Lines(Silent):
+    """A line for each trial that ended."""
+
+    def __init__(self, task: Task, total: int, there: int) -> None:
+        self._task, self._total, self._done = task, total, there
+        self._start, self._waited = time.monotonic(), False
+
+    def ended(self, record: Record, label: str, left: float) -> None:
+        self._done += 1
+        width = len(str(self._total))
+        count = f"{self._done:{width}}/{self._total}"
+        rest = f"{duration(left)} left" if self._done < self._total else "all done"
+        elapsed = duration(time.monotonic() - self._start)
+        print(
+            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {said(record, self._task)}  ({rest})", flush=True
+        )
+
+    def skipped(self, label: str, seed: int) -> None:
+        print(_left_out(label, seed), flush=True)
+
+    def waiting(self, count: int) -> None:
+        if not self._waited:
+            self._waited = True
+            print(f"Waiting for {count} trial{'s' * (count != 1)} that another process is running.", flush=True)
+
+
+def _left_out(label: str, seed: int) -> str:
+    return f"{label}  seed {seed}  left out: the one-shot run that it needs has failed"
+
+
+def said(record: Record, task: Task) -> str:
+    """How a trial ended, in a few words."""
+    if record.status == "done":
+        return f"{task.select} {task.metric} {record.metrics[task.select_key]:.4g}"
+    if record.status == "failed" and record.error is not None:
+        return f"FAILED: {record.error['type']}: {record.error['message'].partition(chr(10))[0][:200]}"
+    return record.status
+
+
+class Live(Silent):
+    """A bar for the study and one for each running trial; failures stay on the screen."""
+
+    def __init__(self, task: Task, total: int, there: int) -> None:
+        rich = require("rich.progress", "rich", "study")
+        self._task, self._bars = task, dict[str, Any]()
+        columns = (
+            rich.TextColumn("{task.description:<40}", markup=False),
+            rich.BarColumn(bar_width=24),
+            rich.TextColumn("{task.fields[note]}", markup=False),
+        )
+        self._progress = rich.Progress(*columns, transient=True)
+        self._all = self._progress.add_task("study", total=total, completed=there, note=f"{there}/{total} trials")
+        self._total, self._done = total, there
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def started(self, key: str, label: str, seed: int) -> None:
+        self._bars[key] = self._progress.add_task(f"  {label}  seed {seed}"[:40], total=None, note="")
+
+    def beat(self, key: str, step: int, total: int | None, note: str) -> None:
+        self._progress.update(self._bars[key], completed=step, total=total, note=note)
+
+    def ended(self, record: Record, label: str, left: float) -> None:
+        if record.key in self._bars:
+            self._progress.remove_task(self._bars.pop(record.key))
+        self._done += 1
+        note = f"{self._done}/{self._total} trials, {duration(left)} left"
+        self._progress.update(self._all, completed=self._done, note=note)
+        if record.status in ("failed", "diverged"):
+            self._progress.console.print(f"{label}  seed {record.seed}  {said(record, self._task)}", markup=False)
+
+    def skipped(self, label: str, seed: int) -> None:
+        self._progress.console.print(_left_out(label, seed), markup=False)
+
+    def waiting(self, count: int) -> None:
+        self._progress.update(self._all, note=f"{self._done}/{self._total}, {count} in another process")

@@ -1,0 +1,127 @@
+"""Study: a task, the plans to compare, the seeds, and the folder that remembers."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+from trainonce.study import plans, progress, runner
+from trainonce.study.store import Store
+from trainonce.study.summary import Summary
+from trainonce.study.task import Task
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+    from typing import Self
+
+    from trainonce.study.runner import Listener
+
+
+class Study:
+    """All trials of a comparison. The same study again, after whatever interruption, does only what is missing.
+
+    :param task: Made by :func:`trainonce.study.task`.
+    :param out: The folder of the store, made if it is not there.
+    :param seeds: How many, counted from 0, or which.
+    """
+
+    def __init__(self, task: Task, out: str | os.PathLike[str], *, seeds: int | Sequence[int] = 3) -> None:
+        if not isinstance(task, Task):
+            raise TypeError(f"Study needs a task, made with @trainonce.study.task(...); got {type(task).__name__}.")
+        self.task = task
+        self.seeds = _seeds(seeds)
+        self.margin = task.margin
+        self.plans: list[plans.Plan] = []
+        self.store = Store(out)
+        self._known = self._adopt()
+
+    def _adopt(self) -> list[dict[str, Any]]:
+        """The plans that an earlier run of this study has put into its folder."""
+        manifest = self.store.read_manifest()
+        if manifest is None:
+            return []
+        other = manifest["task"]["name"]
+        if other != self.task.name:
+            raise ValueError(
+                f"The folder {self.store.path} holds a study of the task {other!r}, not of {self.task.name!r}. "
+                "Choose another folder."
+            )
+        self.changed = manifest["task"]["identity"] != self.task.identity
+        return [] if self.changed else list(manifest["plans"])
+
+    #: Whether the folder's earlier trials are of another version of the task; they are kept, and not used.
+    changed = False
+
+    def add(self, plan: str, *values: Any, **settings: Any) -> Self:
+        """Add a plan, as on the command line: ``study.add("grid(0.1,1,10)")``, or ``study.add("grid", 0.1, 1, 10)``."""
+        made = plans.build(plan, values, settings, self.task) if values or settings else plans.parse(plan, self.task)
+        self.plans = [p for p in self.plans if p.name != made.name] + [made]
+        return self
+
+    def run(
+        self,
+        *,
+        workers: int | None = None,
+        device: str | None = None,
+        show: bool = True,
+        start: str = "forkserver",
+    ) -> Summary:
+        """Run whatever is missing or has failed, and summarise.
+
+        :param workers: Processes at a time; 0 trains in this process. By default one a core, or one a GPU.
+        :param device: Such as ``"cpu"`` or ``"cuda:0"``. By default all GPUs, or the CPU if there is none.
+        :param show: Whether to print progress.
+        :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
+        """
+        if multiprocessing.current_process().name.startswith(runner.TRIAL):
+            raise RuntimeError(
+                "The file of the task runs a study when it is loaded, and each trial loads it. Put the study under "
+                'if __name__ == "__main__":'
+            )
+        if not self.plans:
+            raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
+        tools = runner.Tools.choose(self.task, workers, device, start)
+        with self.store.changing_manifest():
+            self._known = self._adopt()  # another process may have added plans
+            self.store.write_manifest(self._manifest())
+        everything = self.items()
+        listener: Listener = (
+            progress.listener(self.task, everything, self.store, tools.workers) if show else progress.Silent()
+        )
+        with listener:  # type: ignore[attr-defined]
+            runner.run(self.task, self.store, everything, tools, listener)
+        return self.summary()
+
+    def items(self) -> list[runner.Item]:
+        """Everything this run of the study consists of."""
+        return runner.items(self.plans, self.seeds, self.task.identity)
+
+    def summary(self) -> Summary:
+        """What is known so far."""
+        return Summary(self._manifest(), self.store.read_all(), self.store.path)
+
+    def _manifest(self) -> dict[str, Any]:
+        return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merged()}
+
+    def _merged(self) -> list[dict[str, Any]]:
+        """The plans of this run and of earlier ones, each with all seeds it was asked for."""
+        merged = {plan["name"]: plan for plan in self._known}
+        for plan in self.plans:
+            before = merged.get(plan.name, {}).get("seeds", [])
+            merged[plan.name] = _as_json(plan) | {"seeds": sorted({*before, *self.seeds})}
+        return list(merged.values())
+
+
+def _as_json(plan: plans.Plan) -> dict[str, Any]:
+    search = None if plan.search is None else dataclasses.asdict(plan.search)
+    points = [point.to_json() for point in plan.points]
+    return {"name": plan.name, "kind": plan.kind, "points": points, "search": search}
+
+
+def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not chosen or any(not isinstance(s, int) or s < 0 for s in chosen) or len(set(chosen)) < len(chosen):
+        raise ValueError(f"seeds is how many, at least 1, or a list of different whole numbers from 0; got {seeds!r}.")
+    return chosen

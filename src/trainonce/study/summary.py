@@ -1,0 +1,317 @@
+"""What a study found: one row a plan, chosen on one split, reported on the other, with seeds and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from trainonce.study.intervals import Interval, deviation, paired
+from trainonce.study.points import Point, key_of
+from trainonce.study.search import Search
+from trainonce.study.store import Record, Store, read_point
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainonce.study.plans import Kind
+
+MARGIN = 0.02  # of the reference's mean, where the task names no margin
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskInfo:
+    """What the store knows of the task."""
+
+    name: str
+    terms: tuple[str, ...]
+    metric: str
+    direction: str
+    select: str
+    report: str
+    unit: str
+    margin: float | None
+    about: str
+    settings: Mapping[str, Any]
+    identity: str
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is."""
+        return 1 if self.direction == "maximize" else -1
+
+    @property
+    def select_key(self) -> str:
+        return f"{self.select}/{self.metric}"
+
+    @property
+    def report_key(self) -> str:
+        return f"{self.report}/{self.metric}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One choice of weights over the seeds: its complete trials by seed.
+
+    ``wanted`` counts the seeds that were asked for; ``diverged`` those that ended without a finite metric.
+    """
+
+    label: str
+    point: Point | None
+    records: Mapping[int, Record]
+    select: Mapping[int, float]
+    report: Mapping[int, float]
+    wanted: int
+    diverged: int = 0
+
+    @property
+    def select_mean(self) -> float:
+        return statistics.fmean(self.select.values()) if self.select else math.nan
+
+    @property
+    def mean(self) -> float:
+        """The mean of the reported metric."""
+        return statistics.fmean(self.report.values()) if self.report else math.nan
+
+    @property
+    def deviation(self) -> float:
+        return deviation(list(self.report.values()))
+
+    @property
+    def weights(self) -> list[float]:
+        """The mean of the last weights."""
+        last = [record.weights for record in self.records.values() if record.weights]
+        return [statistics.fmean(column) for column in zip(*last, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A plan: all its outcomes, the one it stands for, and what it cost.
+
+    ``cost`` counts full trainings for each seed, with the started part of pruned and failed ones; ``seconds`` is their
+    time. ``difference`` is to the reference on the same seeds, positive where better. ``beaten_by`` counts the points
+    of the reference's plan whose mean of the reported metric is better.
+    """
+
+    plan: str
+    kind: Kind
+    outcomes: tuple[Outcome, ...]
+    chosen: Outcome
+    cost: float
+    seconds: float
+    counts: Mapping[str, int]
+    difference: Interval | None = None
+    beaten_by: int | None = None
+
+
+class Summary:
+    """Everything a report needs, read from a store alone.
+
+    >>> Summary.read("nowhere")
+    Traceback (most recent call last):
+    FileNotFoundError: There is no study in nowhere.
+    """
+
+    def __init__(
+        self, manifest: Mapping[str, Any], records: Sequence[Record], path: os.PathLike[str] | None = None
+    ) -> None:
+        info = manifest["task"]
+        self.task = TaskInfo(**info | {"terms": tuple(info["terms"])})
+        self.path = path
+        self.plans: Sequence[Mapping[str, Any]] = manifest["plans"]
+        self.records = records
+        self._all: dict[str, list[Record]] = {}
+        for record in records:
+            self._all.setdefault(record.key, []).append(record)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Summary:
+        """The summary of the study in a folder."""
+        from pathlib import Path
+
+        if not (Path(path) / "study.json").is_file():
+            raise FileNotFoundError(f"There is no study in {path}.")
+        store = Store(path, writable=False)
+        manifest = store.read_manifest()
+        assert manifest is not None
+        return cls(manifest, store.read_all(), store.path)
+
+    # Rows
+
+    @functools.cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """One row a plan, in the order they were added; plans of which nothing is complete are left out."""
+        bare = [row for row in map(self._row, self.plans) if row is not None]
+        reference = _reference(bare)
+        return tuple(self._compared(row, reference) for row in bare)
+
+    @property
+    def reference(self) -> Row | None:
+        """What the others are compared with: the best point of the grid, or of the first other set of points."""
+        return _reference(self.rows)
+
+    @property
+    def ranked(self) -> tuple[Row, ...]:
+        """The rows that stand for one result, best first. Sweeps show many and rank nowhere."""
+        rows = [row for row in self.rows if row.kind != "sweep" and row.chosen.report]
+        return tuple(sorted(rows, key=lambda row: -self.task.sign * row.chosen.mean))
+
+    @property
+    def without_result(self) -> tuple[Row, ...]:
+        """The plans of which no trial ended with a finite metric."""
+        return tuple(row for row in self.rows if row.kind != "sweep" and not row.chosen.report)
+
+    @property
+    def one_shot(self) -> Row | None:
+        """The first plan that learns its weights."""
+        return next((row for row in self.rows if row.kind == "learned"), None)
+
+    @property
+    def sweeps(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.kind == "sweep")
+
+    def _row(self, plan: Mapping[str, Any]) -> Row | None:
+        seeds, keys = plan["seeds"], keys_of(plan, self.task.identity)
+        if plan["kind"] == "search":
+            outcomes = self._searched(keys)
+            chosen = _best_of_each_seed(outcomes, seeds, self.task)
+        else:
+            points = [read_point(content) for content in plan["points"]]
+            outcomes = [self._outcome(point, seeds) for point in points]
+            chosen = best(outcomes, self.task)
+        if not any(key in self._all for key in keys):
+            return None
+        spent = [record for key in keys for record in self._all.get(key, ())]
+        counts = Counter(self._all[key][-1].status if key in self._all else "missing" for key in keys)
+        return Row(
+            plan["name"],
+            plan["kind"],
+            tuple(outcomes),
+            chosen,
+            math.fsum(record.fraction for record in spent) / len(seeds),
+            math.fsum(record.seconds for record in spent) / len(seeds),
+            dict(counts),
+        )
+
+    def _key(self, point: Point, seed: int) -> str:
+        return key_of(self.task.identity, point, seed)
+
+    def _last(self, key: str) -> Record | None:
+        records = self._all.get(key)
+        return records[-1] if records else None
+
+    def _outcome(self, point: Point, seeds: Iterable[int]) -> Outcome:
+        found = {seed: self._last(self._key(point, seed)) for seed in seeds}
+        return outcome(point.label, point, [record for record in found.values() if record], len(found), self.task)
+
+    def _searched(self, keys: Sequence[str]) -> list[Outcome]:
+        """Each trial of each seed's search as an outcome of its own."""
+        found = [record for key in keys if (record := self._last(key)) is not None]
+        return [outcome(r.point.label, r.point, [r], 1, self.task) for r in found if r.status != "failed"]
+
+    # Compared with the reference
+
+    def _compared(self, row: Row, reference: Row | None) -> Row:
+        if reference is None or row.kind == "sweep":
+            return row
+        ours, theirs, sign = row.chosen.report, reference.chosen.report, self.task.sign
+        common = sorted(set(ours) & set(theirs))
+        difference = paired([sign * (ours[s] - theirs[s]) for s in common]) if common and row is not reference else None
+        better = [o for o in reference.outcomes if (d := _mean_difference(o.report, ours)) is not None and sign * d > 0]
+        return dataclasses.replace(row, difference=difference, beaten_by=len(better) if ours else None)
+
+    @property
+    def margin(self) -> float:
+        """The loss in the metric that is still acceptable."""
+        if self.task.margin is not None:
+            return self.task.margin
+        return MARGIN * abs(self.reference.chosen.mean) if self.reference else math.nan
+
+    @property
+    def points(self) -> int:
+        """How many points of the reference's plan have an outcome."""
+        return sum(bool(o.report) or o.diverged > 0 for o in self.reference.outcomes) if self.reference else 0
+
+    @property
+    def missing_points(self) -> int:
+        """How many points of the reference's plan have none yet."""
+        return len(self.reference.outcomes) - self.points if self.reference else 0
+
+    def verdict(self, row: Row) -> str:
+        """What the interval of the difference says, against the margin."""
+        interval = row.difference
+        if interval is None or interval.seeds < 2:
+            return ""
+        if interval.low == interval.high:  # no spread: a coincidence, or a task that ignores its seed
+            return "undecided"
+        if interval.low > 0:
+            return "better"
+        if interval.low >= -self.margin:
+            return "not worse"
+        return "worse" if interval.high < -self.margin else "undecided"
+
+    def expected_trainings(self, row: Row) -> float | None:
+        """How many points of the reference's plan, tried in random order, it takes on average to do as well as the row.
+
+        Generous to the search: it is told at once when a point does as well. None where no point does.
+        """
+        if row.beaten_by is None or self.reference is None or row is self.reference:
+            return None
+        return (self.points + 1) / (row.beaten_by + 1) if row.beaten_by else None
+
+
+def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:
+    """The trials that a plan of a manifest consists of, those included that its controls need."""
+    seeds, search = plan["seeds"], plan.get("search")
+    if search is not None:
+        made = Search(**search)
+        return [made.key(identity, seed, number) for seed in seeds for number in range(made.trials)]
+    points = [read_point(content) for content in plan["points"]]
+    own = [key_of(identity, point, seed) for point in points for seed in seeds]
+    return own + [key_of(identity, *needed) for p in points for seed in seeds if (needed := p.needs(seed))]
+
+
+def outcome(label: str, point: Point | None, records: Sequence[Record], wanted: int, task: TaskInfo) -> Outcome:
+    """The complete trials among the given ones, one for each seed."""
+    done = {r.seed: r for r in records if r.status == "done"}
+    return Outcome(
+        label,
+        point,
+        done,
+        {seed: r.metrics[task.select_key] for seed, r in done.items()},
+        {seed: r.metrics[task.report_key] for seed, r in done.items()},
+        wanted,
+        sum(r.status == "diverged" for r in records),
+    )
+
+
+def best(outcomes: Sequence[Outcome], task: TaskInfo) -> Outcome:
+    """The outcome with the best mean on the selecting split, among those with the most finite seeds."""
+
+    def worth(o: Outcome) -> tuple[int, float]:
+        return len(o.select), task.sign * o.select_mean if o.select else -math.inf
+
+    return max(outcomes, key=worth)
+
+
+def _best_of_each_seed(outcomes: Sequence[Outcome], seeds: Sequence[int], task: TaskInfo) -> Outcome:
+    """What a search ends with: for each seed the complete trial that the selecting split prefers."""
+    of_seed = {seed: [o for o in outcomes if seed in o.select] for seed in seeds}
+    records = [best(found, task).records[seed] for seed, found in of_seed.items() if found]
+    return outcome("chosen in each seed", None, records, len(seeds), task)
+
+
+def _mean_difference(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
+    """The mean of the first less that of the second, over the seeds they share."""
+    common = set(one) & set(other)
+    return statistics.fmean(one[s] - other[s] for s in common) if common else None
+
+
+def _reference(rows: Sequence[Row]) -> Row | None:
+    sets = [row for row in rows if row.kind == "set" and row.chosen.report]
+    grids = [row for row in sets if row.plan.startswith("grid")]
+    return next(iter(grids or sets), None)

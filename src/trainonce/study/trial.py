@@ -1,0 +1,175 @@
+"""A trial: one training, as the task's function sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import sys
+import time
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import trainonce
+from trainonce.study.points import HISTORY
+from trainonce.terms import is_number, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from trainonce.composite import NonFinite
+    from trainonce.study.points import Point
+    from trainonce.study.task import Task
+
+BEAT = 0.2  # seconds between two signs of life
+
+
+class Trial:
+    """What a task's function receives: its criterion, its seed, its device, its folder, and whom to report to.
+
+    ``seed`` is also torch's, Python's and numpy's when the function starts. ``dir`` is a folder of the trial's own,
+    for checkpoints and the like; it is emptied before a trial is run again.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        point: Point,
+        seed: int,
+        *,
+        dir: Path,  # noqa: A002 the name that users know from other tools
+        device: torch.device | str = "cpu",
+        source: Path | None = None,
+        pruner: Callable[[Sequence[tuple[int, float]]], bool] | None = None,
+        tell: Callable[[int, int | None, str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.device = torch.device(device)
+        self.dir = dir
+        self.reports: list[tuple[int, dict[str, float]]] = []
+        self.pruned = False
+        self.history: trainonce.History | None = None
+        self.steps = 0  # of the optimizer
+        self.total = task.steps
+        self._task, self._point, self._source = task, point, source
+        self._pruner, self._tell = pruner, tell
+        self._criterion: trainonce.CompositeLoss | None = None
+        self._shown: tuple[int, int | None] | None = None
+        self._note, self._told = "", 0.0
+
+    def criterion(
+        self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
+    ) -> trainonce.CompositeLoss:
+        """The criterion to train with, on the trial's device. Whether its weights are learned is the plan's business.
+
+        :param terms: The task's terms, if you like to name them here too.
+        :param scale: As in :class:`trainonce.CompositeLoss`.
+        :param nonfinite: As in :class:`trainonce.CompositeLoss`.
+        """
+        if terms is not None and tuple(terms) != self._task.terms:
+            raise ValueError(
+                f"The task {self._task.name!r} was declared with the terms {quoted(self._task.terms)}; its function "
+                f"asks for {quoted(terms)}. Use the same in both places."
+            )
+        if self._criterion is not None:
+            raise RuntimeError("trial.criterion was called twice. A trial has one criterion: keep it and pass it on.")
+        with torch.random.fork_rng(devices=[]):  # the model starts the same whatever the criterion draws
+            made = self._point.criterion(self._task.terms, scale, nonfinite, self._source)
+        self._criterion = made.to(self.device)
+        return self._criterion
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> trainonce.Attachment:
+        """Put the criterion into the optimizer as the plan says, and record the run. Before schedulers and wrappers."""
+        if self._criterion is None:
+            raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
+        self.history = trainonce.History(self.dir / HISTORY)
+        attachment = self._point.attach(optimizer, self._criterion, self.history, self.total)
+        trial = weakref.ref(self)
+
+        def count(*_: Any) -> None:
+            if (me := trial()) is not None:
+                me.steps += 1
+                me._beat()
+
+        optimizer.register_step_post_hook(count)
+        return attachment
+
+    def report(self, step: int, **metrics: float) -> None:
+        """Say how the selecting split stands after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``."""
+        metric = self._task.metric
+        if metric not in metrics:
+            raise ValueError(f"trial.report needs the task's metric, {metric!r}; got {quoted(metrics) or 'none'}.")
+        if self.reports and step <= self.reports[-1][0]:
+            raise ValueError(f"trial.report needs growing steps; got {step} after {self.reports[-1][0]}.")
+        values = {name: as_float(f"trial.report's {name}", value) for name, value in metrics.items()}
+        self.reports.append((int(step), values))
+        self._note = f"{metric} {values[metric]:.4g}"
+        self._beat()
+
+    def should_prune(self) -> bool:
+        """Whether the plan gives this trial up, judging by the reports so far; then return. Only searches do."""
+        if self._pruner is not None and self.reports and not self.pruned:
+            self.pruned = self._pruner([(step, values[self._task.metric]) for step, values in self.reports])
+        return self.pruned
+
+    def progress(self, step: int, total: int | None = None, note: str = "") -> None:
+        """Show how far the training is, in whatever unit. Optional: optimizer steps are counted by themselves."""
+        self._shown, self._note = (step, total), note or self._note
+        self._beat()
+
+    @property
+    def fraction(self) -> float:
+        """The part of a full training that was done; 1 where its length is not known."""
+        done, total = (self.steps, self.total) if self.total else self._shown or (1, 1)
+        return min(1.0, done / total) if total else 1.0
+
+    def _beat(self) -> None:
+        if self._tell is not None and time.monotonic() - self._told > BEAT:
+            self._told = time.monotonic()
+            self._tell(*(self._shown or (self.steps, self.total)), self._note)
+
+
+def as_float(what: str, value: object) -> float:
+    """A metric as a Python float; tensors of one element are fine."""
+    if not is_number(value) and hasattr(value, "item"):
+        with contextlib.suppress(ValueError, RuntimeError):  # of several elements
+            value = value.item()
+    if not is_number(value):
+        raise TypeError(f"{what} must be a number; got {type(value).__name__}.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def finished(task: Task, returned: Any) -> tuple[dict[str, float], list[str]]:
+    """The metrics a task's function returned, checked, and the names of those that count and are not finite."""
+    if not isinstance(returned, dict) and not hasattr(returned, "keys"):
+        raise TypeError(
+            f"The task {task.name!r} must return a dict with {task.select_key!r} and {task.report_key!r}; it returned "
+            f"{'nothing' if returned is None else type(returned).__name__}."
+        )
+    missing = [key for key in (task.select_key, task.report_key) if key not in returned]
+    if missing:
+        raise ValueError(
+            f"The task {task.name!r} must return {task.select_key!r} and {task.report_key!r}; it returned "
+            f"{quoted(list(returned)) or 'an empty dict'}. Missing: {quoted(missing)}."
+        )
+    metrics = {}
+    for key, value in returned.items():
+        try:
+            metrics[str(key)] = as_float(f"The metric {key!r}", value)
+        except TypeError as error:
+            if key in (task.select_key, task.report_key):
+                raise
+            warnings.warn(f"{error} It is not kept; write what else you need to trial.dir.", stacklevel=2)
+    return metrics, [key for key in (task.select_key, task.report_key) if not math.isfinite(metrics[key])]
+
+
+def seed_everything(seed: int) -> None:
+    """Give torch, Python and, where it is loaded, numpy the seed."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)

@@ -1,0 +1,185 @@
+"""A summary in words: the sentence that answers, and the table."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from trainonce.study.intervals import smallest_p
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainonce.study.intervals import Interval
+    from trainonce.study.summary import Outcome, Row, Summary
+
+
+def places(summary: Summary) -> int:
+    """How many decimals the metric deserves: two digits of the usual spread over seeds."""
+    spreads = [row.chosen.deviation for row in summary.ranked if row.chosen.deviation > 0]
+    size = statistics.median(spreads) if spreads else max((abs(r.chosen.mean) for r in summary.ranked), default=1) / 10
+    return max(0, 1 - math.floor(math.log10(size))) if size > 0 else 1
+
+
+def number(value: float, decimals: int) -> str:
+    """A number with so many decimals, or three digits of it where those would be a row of zeros.
+
+    >>> number(12.345, 1), number(0.0000312, 7)
+    ('12.3', '3.12e-05')
+    """
+    return f"{value:.{decimals}f}" if decimals <= 5 else f"{value:.3g}"
+
+
+def spread(outcome: Outcome, decimals: int) -> str:
+    """The mean and, with several seeds, the standard deviation."""
+    if not outcome.report:
+        return "diverged" if outcome.diverged else "no result"
+    text = number(outcome.mean, decimals)
+    return text if len(outcome.report) == 1 else f"{text} +- {number(outcome.deviation, decimals)}"
+
+
+def signed(value: float, decimals: int) -> str:
+    text = number(abs(value), decimals)
+    return f"{'-' if value < 0 and float(text) else '+'}{text}"
+
+
+def interval(found: Interval | None, decimals: int) -> str:
+    """A paired difference with its interval."""
+    if found is None:
+        return ""
+    mean = signed(found.mean, decimals)
+    if found.seeds < 2:
+        return mean
+    return f"{mean} [{signed(found.low, decimals)}, {signed(found.high, decimals)}]"
+
+
+def times(cost: float) -> str:
+    return f"{cost:.0f}" if abs(cost - round(cost)) < 0.05 else f"{cost:.1f}"
+
+
+def sentence(summary: Summary) -> str:
+    """The answer in one breath, whichever way it went."""
+    task, ours, reference, decimals = summary.task, summary.one_shot, summary.reference, places(summary)
+    unit = f" {task.unit}" if task.unit else ""
+    if ours is None:
+        return "There is no run with learned weights to speak of: add the plan one-shot."
+    if ours.chosen.report:
+        told = f"One run with learned weights: {spread(ours.chosen, decimals)}{unit} {task.report} {task.metric}"
+    else:
+        told = "One run with learned weights has no result"
+    told += incomplete(ours.chosen)
+    if reference is None:
+        return f"{told}. There is no grid to compare with: add the plan grid."
+    n = summary.points
+    told += (
+        f"; best of {n} {_kind(reference)} points (chosen on {task.select}): {spread(reference.chosen, decimals)}{unit}"
+        f"{incomplete(reference.chosen)}"
+    )
+    if summary.missing_points:
+        told += f" ({summary.missing_points} more points are missing)"
+    elif ours.cost:
+        told += f" at {times(reference.cost / ours.cost)} times the cost"
+    if ours.beaten_by is None:
+        return f"{told}."
+    return f"{told}; {ours.beaten_by} of the {n} points did better on {task.report} than the learned weights."
+
+
+def reached(summary: Summary) -> str:
+    """How long a search of the reference's points would take to do better than one run, in trainings."""
+    ours = summary.one_shot
+    expected = summary.expected_trainings(ours) if ours is not None else None
+    if expected is None:
+        return ""
+    return (
+        f"Trying the {summary.points} points in random order, it takes {expected:.1f} trainings on average to find one "
+        "that does better than the one run with learned weights."
+    )
+
+
+def _kind(reference: Row) -> str:
+    return "grid" if reference.plan.startswith("grid") else "random"
+
+
+def incomplete(outcome: Outcome) -> str:
+    """Which seeds have no result, in brackets; nothing where all have."""
+    parts = [f"diverged in {outcome.diverged} of {outcome.wanted} seeds"] if outcome.diverged else []
+    missing = outcome.wanted - len(outcome.report) - outcome.diverged
+    parts += [f"{missing} of {outcome.wanted} seeds missing"] if missing else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def evidence(summary: Summary) -> str:
+    """How much the seeds allow to say about the difference between one run and the best grid point."""
+    ours, task, decimals = summary.one_shot, summary.task, places(summary)
+    if ours is None or ours.difference is None:
+        return ""
+    unit = f" {task.unit}" if task.unit else ""
+    margin, found = f"{number(summary.margin, decimals)}{unit}", ours.difference
+    assert summary.reference is not None
+    best = f"the best {_kind(summary.reference)} point"
+    if found.seeds < 2:
+        return "One seed says nothing about the spread: use --seeds 5 or more before relying on the difference."
+    verdict = {
+        "better": f"better than {best}",
+        "not worse": f"not worse than {best} by more than the margin of {margin}",
+        "worse": f"worse than {best} by more than the margin of {margin}",
+        "undecided": f"undecided: the interval reaches beyond the margin of {margin}",
+    }[summary.verdict(ours)]
+    p = smallest_p(found.seeds)
+    if found.low == found.high:
+        return (
+            f"All seeds differ by exactly {signed(found.mean, decimals)}{unit}: without any spread no more can be said."
+        )
+    caution = f" (with {found.seeds} seeds an exact paired test cannot go below p = {p:.3g})" if p > 0.05 else ""
+    return (
+        f"Difference on the same seeds, positive where learned weights are better: {interval(found, decimals)}{unit} "
+        f"(95 % interval), {verdict}{caution}."
+    )
+
+
+def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
+    return "weights: " + ", ".join(f"{term} {weight:.4g}" for term, weight in zip(terms, weights, strict=True))
+
+
+def plain(summary: Summary) -> str:
+    """The table for a terminal: the columns that answer, aligned."""
+    rows = [[row[i] for i in (0, 3, 4, 5, 6)] for row in table(summary)]
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    notes = []
+    if summary.reference is not None:
+        chosen = summary.reference.chosen
+        notes.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
+    if summary.one_shot is not None and summary.one_shot.chosen.weights:
+        notes.append("learned " + weights_line(summary.one_shot.chosen.weights, summary.task.terms))
+    return "\n".join(line.rstrip() for line in [*lines, *notes])
+
+
+def table(summary: Summary) -> list[list[str]]:
+    """The rows of the comparison as text, best first, the head included."""
+    task, decimals = summary.task, places(summary)
+    metric = f"{task.metric}, {task.unit}" if task.unit else task.metric
+    head = ["plan", "weights", f"{task.select} {metric}", f"{task.report} {metric}", "difference [95 %]", "beaten by"]
+    rows = [[*head, "trainings", "seconds"]]
+    for row in (*summary.ranked, *summary.without_result):
+        mark = " *" if row is summary.reference else ""
+        beaten = "" if row.beaten_by is None else f"{row.beaten_by} of {summary.points}"
+        rows.append(
+            [
+                row.plan + mark,
+                " : ".join(f"{w:.2f}" for w in row.chosen.weights),
+                number(row.chosen.select_mean, decimals) if row.chosen.select else "",
+                spread(row.chosen, decimals) + incomplete(row.chosen),
+                interval(row.difference, decimals),
+                beaten,
+                times(row.cost),
+                f"{row.seconds:.1f}",
+            ]
+        )
+    return rows

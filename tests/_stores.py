@@ -1,0 +1,176 @@
+"""Synthetic studies: stores with planted results and histories, written without any training."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+from trainonce.study.peers import Peer
+from trainonce.study.points import HISTORY, Final, Fixed, Learned, Replay, key_of
+from trainonce.study.search import Search
+from trainonce.study.store import Record, Store
+
+IDENTITY = "0123456789abcdef"
+
+
+def ratio_grid(count, values=(0.1, 1.0, 10.0)):
+    """Every combination of ratios for so many auxiliary terms."""
+    points = [()]
+    for _ in range(count):
+        points = [(*p, v) for p in points for v in values]
+    return [Fixed.of((1.0, *p)) for p in points]
+
+
+def plan(name, kind, points=(), search=None):
+    return {"name": name, "kind": kind, "points": list(points), "search": search}
+
+
+def learned_end(point, terms):
+    """Where learned weights of this start end: halfway, in exponents, to a fixed place."""
+    start = math.log(point.init)
+    logits = [0.0, *(0.5 * start + 0.5 * math.log(0.3 * (i + 1)) for i in range(len(terms) - 1))]
+    total = sum(map(math.exp, logits))
+    return [math.exp(v) / total for v in logits]
+
+
+def last_weights(point, terms):
+    match point:
+        case Fixed():
+            return list(point.weights)
+        case Learned():
+            return learned_end(point, terms)
+        case Replay():
+            return learned_end(point.of, terms)
+    return [1 / len(terms)] * len(terms)
+
+
+def quality(point, terms, seed):
+    """Accuracy: best at ratios of 0.3, 0.6, ..., a little noise, the seeds alike for all points."""
+    base, *rest = last_weights(point, terms)
+    off = [math.log10(max(w / base, 1e-3) / (0.3 * (i + 1))) if base else 3.0 for i, w in enumerate(rest)]
+    noise = random.Random(f"{point!r} {seed}").gauss(0, 0.25) + 0.3 * math.sin(seed)
+    value = 91.5 - 1.8 * sum(x * x for x in off) + noise
+    return value + 0.4 * math.cos(7 * seed), value
+
+
+def write_history(path, terms, point, seed, steps=120):
+    """A history file as the library writes it."""
+    rng = random.Random(seed)
+    end = last_weights(point, terms)
+    moves = isinstance(point, Learned | Replay)
+    start = [1.0, *([point.init if isinstance(point, Learned) else point.of.init] * (len(terms) - 1))] if moves else end
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"trainonce_history": 1, "terms": list(terms)}) + "\n")
+        for step in range(1, steps + 1):
+            part = 1 - math.exp(-4 * step / steps)
+            logs = [
+                (1 - part) * math.log(max(a, 1e-12) / start[0]) + part * math.log(max(b, 1e-12) / max(end[0], 1e-12))
+                for a, b in zip(start, end, strict=True)
+            ]
+            logs = [v + (0.05 * math.sin(seed + 3 * part) * part if i else 0) for i, v in enumerate(logs)]
+            total = sum(map(math.exp, logs))
+            row = {"step": step}
+            for i, term in enumerate(terms):
+                level = (2.0 / (i + 1)) / (0.2 + math.exp(logs[i]) / total)
+                row[f"loss/{term}"] = level * math.exp(-3 * step / steps) + 0.05 + 0.02 * rng.random()
+            row |= {f"weight/{term}": math.exp(v) / total for term, v in zip(terms, logs, strict=True)}
+            row |= {f"exponent/{term}": v for term, v in zip(terms[1:], logs[1:], strict=True)}
+            row |= {f"empirical/{term}": 0.02 * math.exp(-step / 40) for term in terms[1:]}
+            row |= {f"decay/{term}": -0.004 for term in terms[1:]}
+            file.write(json.dumps(row | {"lr": 0.01}) + "\n")
+
+
+def build(
+    path,
+    *,
+    terms=("ce", "consistency"),
+    plans=None,
+    seeds=(0, 1, 2),
+    result=quality,
+    change=lambda record: record,
+    histories=True,
+    extra=(),
+    **task,
+):
+    """Write a study. ``result(point, terms, seed)`` gives both metrics; ``change`` may replace a record, or drop it."""
+    info = {
+        "name": "toy",
+        "terms": list(terms),
+        "metric": "accuracy",
+        "direction": "maximize",
+        "select": "validation",
+        "report": "test",
+        "unit": "%",
+        "margin": 0.5,
+        "about": "A toy.",
+        "settings": {"steps": 120, "lr": 0.01},
+        "identity": IDENTITY,
+    } | task
+    plans = usual(terms) if plans is None else plans
+    store, written = Store(path), set()
+
+    def add(point, seed, key):
+        if key in written:
+            return
+        written.add(key)
+        select, report = result(point, terms, seed)
+        metrics = {f"{info['select']}/{info['metric']}": select, f"{info['report']}/{info['metric']}": report}
+        reports = [(s, {info["metric"]: select * (1 - math.exp(-s / 25))}) for s in range(20, 121, 20)]
+        record = change(
+            Record(
+                key,
+                info["name"],
+                point,
+                seed,
+                "done",
+                metrics,
+                reports,
+                last_weights(point, terms),
+                seconds=2.0,
+                versions={"trainonce": "0.1.0", "torch": "2.13.0"},
+            )
+        )
+        if record is None:
+            return
+        store.append(record)
+        if histories:
+            write_history(store.folder(key) / HISTORY, terms, point, seed)
+
+    manifest = []
+    for one in plans:
+        if one["search"] is not None:
+            search = Search(**one["search"])
+            for seed in seeds:
+                rng = random.Random(seed)
+                for n in range(search.trials):
+                    point = Fixed.of((1.0, *(10 ** rng.uniform(-2, 2) for _ in terms[1:])))
+                    add(point, seed, search.key(IDENTITY, seed, n))
+        for point in one["points"]:
+            for seed in seeds:
+                for each, of in filter(None, (point.needs(seed), (point, seed))):
+                    add(each, of, key_of(IDENTITY, each, of))
+        manifest.append(one | {"points": [p.to_json() for p in one["points"]], "seeds": list(seeds)})
+    for record in extra:
+        store.append(record)
+    store.write_manifest({"task": info, "plans": manifest})
+    return store.path
+
+
+def usual(terms):
+    """Plans of nearly every kind."""
+    count = len(terms) - 1
+    learned = Learned()
+    line = [Fixed.of((1.0, r)) for r in (0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)]
+    return [
+        plan("one-shot", "learned", [learned]),
+        plan("grid", "set", line if count == 1 else ratio_grid(count)),
+        plan("uniform", "fixed", [Fixed.of((1.0,) * len(terms))]),
+        plan("uw", "peer", [Peer("uw")]),
+        plan("tpe(trials=5)", "search", search={"method": "tpe", "trials": 5, "low": 0.01, "high": 100.0}),
+        plan("replay", "control", [Replay(learned)]),
+        plan("final", "control", [Final(learned)]),
+        plan("sweep-init", "sweep", [Learned(init=v) for v in (0.001, 0.01, 0.1, 1.0)]),
+        plan("sweep-decay", "sweep", [Learned(decay=v) for v in (0.0, 0.2, 2.0, 20.0)]),
+    ]

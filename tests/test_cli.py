@@ -1,0 +1,267 @@
+"""The command: what a user sees when it works, and one sentence when it does not."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import _tasks
+import pytest
+
+from trainonce import cli
+from trainonce.study.store import Store
+
+HERE = Path(__file__).parent
+TASK = f"{HERE / '_tasks.py'}:line"
+
+
+def run(*arguments):
+    return cli.main([str(a) for a in arguments])
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("--help")
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("compare", "run", "report", "recipes", "plans"))
+
+
+def test_the_recipes_are_listed_with_their_cost(capsys):
+    assert run("recipes") == 0
+    text = capsys.readouterr().out
+    for name in ("digits", "burgers", "distillation"):
+        assert re.search(
+            rf"^{name}\n    .*?One\s+training\s+takes\s+about\s+[\d.]+\s+s\s+on\s+one\s+CPU\s+core\.", text, re.M | re.S
+        )
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_plans_are_listed(capsys):
+    assert run("plans") == 0
+    text = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{text}" for name in ("one-shot", "grid", "uw", "asha", "replay"))
+
+
+def test_compare_end_to_end(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run("compare", TASK, "--plans", "one-shot,grid(0.1,1)", "--seeds", 2, "--out", out, "--workers", 0) == 0
+    text = capsys.readouterr().out
+    assert "10 trials: one-shot, grid(0.1,1); seeds 0 to 1." in text
+    assert len(re.findall(r"^ +\d+ s +\d+/10 ", text, re.M)) == 10  # a line for each trial
+    assert re.search(r"^plan +test error +difference", text, re.M)
+    assert "One run with learned weights:" in text
+    assert f"Report: {out / 'report.html'}" in text
+    assert "One run with learned weights:" in (out / "report.html").read_text()
+    assert len(Store(out).read()) == 10
+    assert max(map(len, text.splitlines())) <= 110
+
+
+def test_compare_again_runs_nothing_and_report_writes_the_page_anew(tmp_path, capsys):
+    arguments = ("compare", TASK, "--plans", "uniform", "--seeds", 2, "--out", tmp_path, "--workers", 0, "--no-report")
+    assert run(*arguments) == 0
+    assert not (tmp_path / "report.html").exists()
+    capsys.readouterr()
+    assert run(*arguments) == 0
+    assert "2 of 2 trials are already in" in capsys.readouterr().out
+    assert run("report", tmp_path) == 0
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_settings_margin_and_steps_reach_the_study(tmp_path):
+    assert (
+        run("compare", TASK, "--plans=uniform", "--seeds=1", "--out", tmp_path, "--workers=0", "--no-report")
+        + run("compare", TASK, "--plans=uniform", "--seeds=1", "--out", tmp_path, "--workers=0", "--no-report")
+        == 0
+    )
+    other = tmp_path / "other"
+    more = ("--steps=5", "--set", "lr=0.05", "--margin=0.3")
+    assert (
+        run("compare", TASK, "--plans=uniform", "--seeds=1", "--out", other, "--workers=0", "--no-report", *more) == 0
+    )
+    task = json.loads((other / "study.json").read_text())["task"]
+    assert task["settings"] == {"steps": 5, "lr": 0.05, "pause": 0.0}
+    assert task["margin"] == 0.3
+
+
+def test_run_trains_once_and_says_where(tmp_path, capsys):
+    assert run("run", TASK, "--steps", 4, "--seed", 3, "--out", tmp_path, "--workers", 0) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"validation/error +[\d.]+", text)
+    assert re.search(r"weights: fit [\d.]+, small [\d.]+, flat [\d.]+", text)
+    (record,) = Store(tmp_path).read().values()
+    assert record.seed == 3
+    assert str(tmp_path / "trials" / record.key) in text
+
+
+def test_run_speaks_of_its_own_training_only(tmp_path, capsys):
+    run("compare", TASK, "--plans", "one-shot,uniform", "--seeds", 2, "--out", tmp_path, "--workers", 0, "--no-report")
+    capsys.readouterr()
+    assert run("run", TASK, "--seed", 1, "--out", tmp_path, "--workers", 0) == 0
+    assert capsys.readouterr().out.count("validation/error") == 1
+
+
+def test_seeds_may_be_listed(tmp_path, capsys):
+    assert run("compare", TASK, "--plans=uniform", "--seeds=3,7", "--out", tmp_path, "--workers=0", "--no-report") == 0
+    assert "; seeds 3, 7." in capsys.readouterr().out
+    assert sorted(r.seed for r in Store(tmp_path).read().values()) == [3, 7]
+
+
+BROKEN = f"{HERE / '_tasks.py'}:troubled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compare", "digit"], r"There is no recipe 'digit'; there are: digits, .*Did you mean 'digits'\?"),
+        (["compare", "none.py"], r"There is no file none\.py\."),
+        (["compare", f"{HERE / '_tasks.py'}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
+        (
+            ["compare", f"{HERE / '_tasks.py'}"],
+            r"must have one function decorated .*; it has line, noted, gambler, troubled: write",
+        ),
+        (["compare", f"{HERE / '_two_ranks.py'}"], r"must have one function decorated .*; it has none\."),
+        (["compare", "no.such.module:task"], r"no\.such\.module:task cannot be loaded: ModuleNotFoundError"),
+        (["compare", TASK, "--plans", "gird"], r"There is no plan 'gird'; .*Did you mean 'grid'\?"),
+        (["compare", TASK, "--plans", "one-shot(init=-1)"], r"init is a ratio to the base weight, above 0; got -1\."),
+        (["compare", TASK, "--plans", ","], r"The study has no plan"),
+        (["compare", TASK, "--set", "lr"], r"--set takes key=value; got 'lr'\."),
+        (["compare", TASK, "--set", "rate=1"], r"The task 'line' has no setting 'rate'"),
+        (["compare", TASK, "--data-root", "x"], r"The task 'line' has no setting 'data_root'"),
+        (["compare", TASK, "--device", "abacus"], r"There is no device 'abacus'"),
+        (["run", TASK, "--plan", "grid"], r"trainonce run trains once: 'grid' is more than one training"),
+        (["report", "nowhere"], r"There is no study in nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_nothing_is_trained(arguments, sentence, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 1
+    captured = capsys.readouterr()
+    assert re.search(sentence, captured.err)
+    assert "Traceback" not in captured.err or "cannot be loaded" in sentence
+    assert not list(tmp_path.rglob("history.jsonl"))
+    assert not (tmp_path / "out").exists() or "--device" in arguments or "," in arguments or "run" in arguments
+
+
+@pytest.mark.parametrize("option", ["--steps", "--seeds"])
+def test_counts_below_one_are_refused(option, capsys):
+    with pytest.raises(SystemExit):
+        run("compare", TASK, option, "0")
+    assert "must be at least 1; got 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--seeds", "a", "must be a whole number of at least 0; got 'a'"),
+        ("--seeds", "1,x", "must be a whole number of at least 0; got 'x'"),
+        ("--workers", "-1", "must be a whole number of at least 0; got '-1'"),
+        ("--margin", "-3", "must be a number above 0; got '-3'"),
+        ("--margin", "x", "must be a number above 0; got 'x'"),
+    ],
+)
+def test_options_of_another_kind_are_one_sentence(option, value, message, capsys):
+    with pytest.raises(SystemExit):
+        run("compare", TASK, f"{option}={value}")
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run("compare", TASK, "--out", tmp_path / "file" / "x") == 1
+    assert re.fullmatch(r"The folder .* cannot be written: .*\. Choose another with --out\.\n", capsys.readouterr().err)
+
+
+def test_a_task_with_a_mistake_shows_where(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run("compare", BROKEN, "--plans", "uniform", "--out", out, "--workers", 0, "--no-report") == 1
+    captured = capsys.readouterr()
+    assert "FAILED: ZeroDivisionError: the divisor was 0" in captured.out
+    assert "1 trial failed. The first, 1 : 1 : 1, seed 1:" in captured.err
+    assert 'raise ZeroDivisionError("the divisor was 0")' in captured.err
+    assert "The same command runs failed trials again" in captured.err
+    assert "2 of 3" in captured.out or "1 of 3 seeds missing" in captured.out
+
+
+def test_a_metric_that_is_nan_is_called_diverged(tmp_path, capsys):
+    arguments = ("--plans", "uniform", "--set", "how=nan", "--out", tmp_path, "--workers", 0, "--no-report")
+    assert run("compare", BROKEN, *arguments) == 0
+    assert re.search(r"uniform .* seed 1  diverged", text := capsys.readouterr().out)
+    assert "(diverged in 1 of 3 seeds)" in text
+
+
+def test_a_file_with_a_syntax_error_shows_it(tmp_path, capsys):
+    (tmp_path / "bad.py").write_text("def x(:\n")
+    assert run("compare", tmp_path / "bad.py") == 1
+    assert "def x(:" in (err := capsys.readouterr().err)
+    assert "cannot be loaded: SyntaxError" in err
+
+
+def test_a_missing_extra_is_one_sentence_before_any_training(tmp_path, capsys, monkeypatch):
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run("compare", TASK, "--out", tmp_path, "--workers", 0) == 1
+    assert capsys.readouterr().err == 'This needs matplotlib, which is not installed: pip install "trainonce[study]"\n'
+    assert not list(tmp_path.rglob("history.jsonl"))
+
+
+def command(*arguments):
+    return [sys.executable, "-W", "error", "-m", "trainonce", *map(str, arguments)]
+
+
+def test_as_a_command_from_a_file_with_processes_and_no_warning(tmp_path):
+    task = tmp_path / "mine.py"
+    task.write_text((HERE / "_tasks.py").read_text().replace('"""A line with', '"""My own line with'))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONWARN", "MPL"))}
+    done = subprocess.run(
+        command("compare", "mine.py:line", "--plans", "one-shot,grid(0.1,1),final", "--seeds", 2, "--workers", 2),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "My own line with two regularizers." in done.stdout
+    assert len(Store(tmp_path / "out" / "line").read()) == 12
+
+
+def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what_is_there(tmp_path):
+    master, slave = pty.openpty()
+    arguments = ("compare", TASK, "--plans", "grid(0.1,1,10)", "--seeds", 9, "--set", "pause=0.05", "--out", tmp_path)
+    process = subprocess.Popen(
+        command(*arguments, "--workers", 2),
+        stdout=slave,
+        stderr=slave,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(slave)
+    shown, deadline = b"", time.monotonic() + 60
+    while time.monotonic() < deadline:
+        shown += os.read(master, 65536)
+        if len(Store(tmp_path).read()) >= 3 and shown.count(b"seed 0") > 3:
+            break
+    process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        shown += chunk
+    assert process.wait(30) == 130
+    text = shown.decode(errors="replace")
+    assert re.search(r"\d+/81 trials", text)
+    assert "Stopped. Finished trials are kept: the same command goes on from there." in text
+    assert "Traceback" not in text
+    kept = len(Store(tmp_path).read())
+    assert 3 <= kept < 81
+    assert all(r.status == "done" for r in Store(tmp_path).read().values())
+    assert _tasks.line.using(pause=0.05).steps == 20

@@ -1,0 +1,260 @@
+"""Summaries: chosen on one split, reported on the other, every number against one computed in another way."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from trainonce.study import Record, Summary, wording
+from trainonce.study.intervals import paired, smallest_p, student_quantile
+from trainonce.study.points import Final, Fixed, Learned, key_of
+
+TASK = {
+    "name": "toy",
+    "terms": ["a", "b"],
+    "metric": "score",
+    "direction": "maximize",
+    "select": "validation",
+    "report": "test",
+    "unit": "%",
+    "margin": 1.0,
+    "about": "",
+    "settings": {},
+    "identity": "id",
+}
+GRID = [Fixed.of((1.0, r)) for r in (0.1, 1.0, 10.0)]
+
+
+def record(point, seed, validation, test, status="done", fraction=1.0):
+    metrics = {"validation/score": validation, "test/score": test}
+    key = key_of("id", point, seed)
+    return Record(key, "toy", point, seed, status, metrics, weights=(0.5, 0.5), seconds=2.0, fraction=fraction)
+
+
+def plan(name, kind, points, seeds):
+    return {"name": name, "kind": kind, "points": [p.to_json() for p in points], "search": None, "seeds": seeds}
+
+
+def summary(learned, grid, more=(), plans=(), **task):
+    """A study of given (validation, test) pairs: of the learned run by seed, and of each grid point by seed."""
+    seeds = list(range(len(learned)))
+    records = [record(Learned(), s, *pair) for s, pair in enumerate(learned)]
+    records += [record(p, s, *pair) for p, pairs in zip(GRID, grid, strict=True) for s, pair in enumerate(pairs)]
+    known = [plan("one-shot", "learned", [Learned()], seeds), plan("grid", "set", GRID, seeds), *plans]
+    return Summary({"task": TASK | task, "plans": known}, [*records, *more])
+
+
+# The learned run is worst on test; the point that validation chooses is not the one that is best on test.
+BAD = (
+    [(95, 30), (96, 33), (97, 31)],
+    [[(50, 99), (52, 97), (51, 98)], [(60, 70), (61, 75), (62, 71)], [(58, 60), (59, 62), (57, 61)]],
+)
+GOOD = ([(80, 90), (82, 92), (81, 91)], [[(70, 60), (71, 62), (72, 61)], [(71, 61), (72, 60), (73, 62)], [(1, 2)] * 3])
+
+
+def independently(learned, grid):
+    """The numbers of the sentence, in other words than the summary's."""
+    tests = np.array([[t for _, t in learned], *([t for _, t in pairs] for pairs in grid)], dtype=float)
+    chosen = 1 + int(np.argmax([np.mean([v for v, _ in pairs]) for pairs in grid]))
+    means, spreads = tests.mean(1), tests.std(1, ddof=1)
+    interval = stats.ttest_rel(tests[0], tests[chosen]).confidence_interval(0.95)
+    return means[0], spreads[0], means[chosen], spreads[chosen], int((means[1:] > means[0]).sum()), interval
+
+
+@pytest.mark.parametrize(("learned", "grid"), [BAD, GOOD], ids=["unfavourable", "favourable"])
+def test_the_sentence_says_what_an_independent_computation_finds(learned, grid):
+    text = wording.sentence(summary(learned, grid))
+    number = r"(\d+\.\d+) \+- (\d+\.\d+)"
+    said = re.fullmatch(
+        rf"One run with learned weights: {number} % test score; best of 3 grid points \(chosen on validation\): "
+        rf"{number} % at 3 times the cost; (\d) of the 3 points did better on test than the learned weights\.",
+        text,
+    )
+    assert said, text
+    expected = independently(learned, grid)
+    assert [float(g) for g in said.groups()] == pytest.approx(expected[:5], abs=0.051)
+
+
+def test_the_planted_unfavourable_truth_is_said():
+    text = wording.sentence(summary(*BAD))
+    assert "learned weights: 31.3 +- 1.5 %" in text
+    assert "(chosen on validation): 72.0 +- 2.6 %" in text  # not the 98 of the point that is best on test
+    assert "2 of the 3" not in text
+    assert "3 of the 3 points did better" in text
+
+
+@pytest.mark.parametrize(("learned", "grid"), [BAD, GOOD], ids=["unfavourable", "favourable"])
+def test_the_difference_is_paired_with_students_interval(learned, grid):
+    found = summary(learned, grid).one_shot.difference
+    low, high = independently(learned, grid)[-1]
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.seeds == 3
+
+
+def test_where_less_is_better_everything_turns_round():
+    learned, grid = BAD
+    turned = summary(learned, grid, direction="minimize")
+    assert turned.reference.chosen.label == "1 : 0.1"  # the smallest validation mean
+    assert turned.one_shot.difference.mean == pytest.approx(98 - 94 / 3)
+    assert turned.one_shot.beaten_by == 0
+    assert [row.plan for row in turned.ranked] == ["one-shot", "grid"]
+
+
+def test_the_quantiles_of_student():
+    for freedom in (1, 2, 3, 4, 9, 30):
+        for p in (0.6, 0.9, 0.975, 0.995):
+            assert student_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-9)
+    assert paired([3.0])[1:3] == (-math.inf, math.inf)
+    assert smallest_p(5) == 0.0625
+
+
+@pytest.mark.parametrize(
+    ("shifts", "verdict"),
+    [
+        ([3.0, 3.1, 2.9], "better"),
+        ([-0.1, 0.1, 0.0], "not worse"),
+        ([-5.0, -5.1, -4.9], "worse"),
+        ([-4.0, 4.0, 0.0], "undecided"),
+        ([-1.0, -1.1, -0.9], "undecided"),
+    ],
+)
+def test_verdicts_against_the_margin(shifts, verdict):
+    base = [50.0, 60.0, 55.0]
+    learned = [(0, b + s) for b, s in zip(base, shifts, strict=True)]
+    found = summary(learned, [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
+    assert found.verdict(found.one_shot) == verdict
+    assert "with 3 seeds an exact paired test cannot go below p = 0.25" in wording.evidence(found)
+
+
+def test_one_seed_claims_nothing_about_spread():
+    found = summary([(1, 50.0)], [[(1, 51.0)], [(2, 52.0)], [(3, 49.0)]])
+    assert "+-" not in wording.sentence(found)
+    assert "One seed says nothing about the spread" in wording.evidence(found)
+    assert found.verdict(found.one_shot) == ""
+
+
+def test_the_margin_is_the_tasks_or_two_per_cent():
+    assert summary(*GOOD).margin == 1.0
+    found = summary(*GOOD, margin=None)
+    assert found.margin == pytest.approx(0.02 * found.reference.chosen.mean)
+
+
+def test_cost_counts_all_that_was_spent():
+    failed = record(Learned(), 1, 0, 0, status="failed", fraction=0.25)
+    learned, grid = GOOD
+    found = summary(learned, grid)
+    assert (found.one_shot.cost, found.reference.cost) == (1, 3)
+    assert (found.one_shot.seconds, found.reference.seconds) == (2, 6)
+    records = [failed, record(Learned(), 0, 1, 1), record(Learned(), 1, 1, 1)]
+    again = Summary({"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0, 1])]}, records)
+    assert again.one_shot.cost == pytest.approx((0.25 + 2) / 2)
+    final = [record(Final(Learned()), s, 1, 1) for s in (0, 1)]
+    control = Summary({"task": TASK, "plans": [plan("final", "control", [Final(Learned())], [0, 1])]}, records + final)
+    assert control.rows[0].cost == pytest.approx((0.25 + 2 + 2) / 2)
+
+
+def test_how_many_grid_trainings_it_takes_on_average_to_do_as_well():
+    """Against the mean over all orders in which three points can be tried."""
+    import itertools
+
+    learned = [(1, 61.2), (1, 61.2), (1, 61.2)]
+    grid = [[(1, 70)] * 3, [(1, 65)] * 3, [(1, 50)] * 3]
+    found = summary(learned, grid)
+    orders = [next(i for i, v in enumerate(order, 1) if v > 61.2) for order in itertools.permutations([70, 65, 50])]
+    assert found.expected_trainings(found.one_shot) == pytest.approx(sum(orders) / len(orders))
+    best = summary([(1, 99)] * 3, grid)
+    assert best.expected_trainings(best.one_shot) is None
+
+
+def test_a_point_that_diverged_is_not_chosen_and_a_run_that_diverged_says_so():
+    diverged = [record(GRID[1], 2, math.nan, math.nan, status="diverged")]
+    learned = [(80, 90), (82, 92), (81, 91)]
+    found = summary(learned, [[(70, 60)] * 3, [(99, 99)] * 2, [(1, 2)] * 3], diverged)
+    assert found.reference.chosen.label == "1 : 0.1"
+    lost = [record(Learned(), 2, math.nan, math.nan, status="diverged")]
+    partly = summary(learned[:2], [[(70, 60)] * 2, [(99, 99)] * 2, [(1, 2)] * 2], lost)
+    partly.plans[0]["seeds"].append(2)
+    assert "(diverged in 1 of 3 seeds)" in wording.sentence(partly)
+
+
+def test_missing_seeds_are_said():
+    found = summary(*GOOD)
+    found.plans[0]["seeds"].append(3)
+    assert "(1 of 4 seeds missing)" in wording.sentence(found)
+
+
+def test_studies_without_a_grid_or_a_learned_run_say_what_to_add():
+    learned = Summary(
+        {"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0])]}, [record(Learned(), 0, 1, 2)]
+    )
+    assert wording.sentence(learned).endswith("There is no grid to compare with: add the plan grid.")
+    grid = Summary({"task": TASK, "plans": [plan("grid", "set", GRID, [0])]}, [record(GRID[0], 0, 1, 2)])
+    assert "add the plan one-shot" in wording.sentence(grid)
+    assert wording.evidence(learned) == wording.evidence(grid) == ""
+
+
+def test_points_are_compared_on_the_seeds_they_share():
+    """The learned run has two seeds more, both easy: on the common ones two points are better."""
+    grid = [[(1, 60)] * 3, [(2, 55)] * 3, [(1, 20)] * 3]
+    found = summary([(1, 50)] * 3 + [(1, 90)] * 2, grid)
+    assert found.one_shot.beaten_by == 2
+    assert found.one_shot.difference.mean == pytest.approx(-5)
+    assert "(2 of 5 seeds missing)" in wording.sentence(found)
+
+
+def test_a_grid_that_is_not_complete_claims_no_cost():
+    learned, grid = GOOD
+    found = summary(learned, [grid[0], [], []])
+    text = wording.sentence(found)
+    assert "best of 1 grid points" in text
+    assert "(2 more points are missing)" in text
+    assert "times the cost" not in text
+
+
+def test_a_learned_run_without_a_result_is_said_so():
+    grid = GOOD[1]
+    failed = [record(Learned(), s, 0, 0, status="failed", fraction=0.0) for s in range(3)]
+    found = summary([], grid, failed)
+    found.plans[0]["seeds"].extend(range(3))
+    found.plans[1]["seeds"].extend(range(3))
+    assert wording.sentence(found).startswith(
+        "One run with learned weights has no result (3 of 3 seeds missing); best of"
+    )
+    assert wording.table(found)[-1][3].startswith("no result")
+
+
+def test_differences_without_spread_decide_nothing():
+    base = [50.0, 60.0, 55.0]
+    found = summary([(0, b + 5) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
+    assert found.verdict(found.one_shot) == "undecided"
+    assert "All seeds differ by exactly +5" in wording.evidence(found)
+
+
+def test_sweeps_show_their_points_and_rank_nowhere():
+    points = [Learned(init=i) for i in (0.1, 1.0)]
+    records = [record(p, 0, 1, 2) for p in points]
+    found = summary(*GOOD, records, [plan("sweep-init", "sweep", points, [0])])
+    assert [row.plan for row in found.ranked] == ["one-shot", "grid"]
+    assert [o.label for o in found.sweeps[0].outcomes] == ["init 0.1, decay 2", "init 1, decay 2"]
+
+
+@pytest.mark.parametrize(
+    ("spreads", "decimals"), [((1.5, 2.5), 1), ((0.05, 0.02), 3), ((20.0, 30.0), 0), ((2e-9, 2e-9), 10)]
+)
+def test_numbers_have_two_digits_of_their_spread(spreads, decimals):
+    learned = [(1, 50 + d * spreads[0]) for d in (-1, 0, 1)]
+    grid = [[(3, 50 + d * spreads[1]) for d in (-1, 0, 1)], [(1, 1)] * 3, [(1, 1)] * 3]
+    assert wording.places(summary(learned, grid)) == decimals
+
+
+def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():
+    found = summary(*BAD)
+    head, *rows = wording.table(found)
+    assert [row[0] for row in rows] == ["grid *", "one-shot"]
+    assert all(len(row) == len(head) for row in rows)
+    assert rows[1][5] == "3 of 3"
+    assert rows[1][4].startswith("-40.7 [")
+    assert max(map(len, wording.plain(found).splitlines())) <= 100
+    assert wording.signed(-0.04, 1) == "+0.0"
