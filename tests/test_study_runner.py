@@ -131,7 +131,7 @@ def study(path, task=_tasks.line, plans=("one-shot", "grid(0.1,1)"), seeds=2, **
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_trial_is_recorded_with_its_history(workers, tmp_path):
     made = study(tmp_path)
-    summary = made.run(workers=workers, show=False, start="fork")
+    summary = made.run(workers=workers, show=False)
     found = records(tmp_path)
     assert {r.key for r in found} == keys_of(made)
     assert len(found) == 10
@@ -201,7 +201,7 @@ def test_the_random_numbers_of_a_trial_do_not_depend_on_its_plan(tmp_path):
 )
 def test_a_failing_trial_is_recorded_and_the_study_goes_on(how, kind, message, workers, tmp_path):
     made = study(tmp_path, _tasks.troubled, plans=["one-shot", "uniform"], seeds=3, how=how)
-    made.run(workers=workers, show=False, start="fork")
+    made.run(workers=workers, show=False)
     status = collections.Counter(r.status for r in records(tmp_path))
     assert status == {"done": 4, "failed": 2}
     for r in records(tmp_path):
@@ -217,7 +217,7 @@ def test_a_process_that_dies_is_a_failed_trial_with_what_it_printed(how, message
     import re
 
     made = study(tmp_path, _tasks.troubled, plans=["uniform"], seeds=3, how=how)
-    made.run(workers=2, show=False, start="fork")
+    made.run(workers=2, show=False)
     failed = [r for r in records(tmp_path) if r.status == "failed"]
     assert len(failed) == 1
     assert 0 <= failed[0].fraction < 1  # as far as it was heard of
@@ -285,7 +285,7 @@ def test_devices_that_are_not_there_are_one_sentence(tmp_path):
 @pytest.mark.parametrize("how", ["thread", "child", "orphan"])
 def test_what_a_trial_leaves_running_does_not_hold_up_the_study(how, tmp_path):
     start = time.monotonic()
-    study(tmp_path, _tasks.troubled, plans=["uniform"], seeds=3, how=how).run(workers=1, show=False, start="fork")
+    study(tmp_path, _tasks.troubled, plans=["uniform"], seeds=3, how=how).run(workers=1, show=False)
     assert time.monotonic() - start < 30  # it would be running for 60 seconds
     assert [r.status for r in records(tmp_path)] == ["done", "failed" if how == "orphan" else "done", "done"]
 
@@ -295,7 +295,7 @@ def test_a_task_may_change_the_directory_or_call_for_the_end(workers, tmp_path, 
     monkeypatch.chdir(tmp_path)
     for how in ("chdir", "quit"):
         made = study(f"out-{how}", _tasks.troubled, plans=["uniform"], seeds=3, how=how)
-        made.run(workers=workers, show=False, start="fork")
+        made.run(workers=workers, show=False)
         monkeypatch.chdir(tmp_path)
         status = [r.status for r in records(tmp_path / f"out-{how}")]
         assert status == ["done", "failed" if how == "quit" else "done", "done"]
@@ -401,7 +401,7 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_gro
     assert progress == sorted(progress)
     assert len(set(progress)) > 5  # it did go on between the kills
     made = _noted(out, notes, seeds)
-    made.run(workers=2, show=False, start="fork")
+    made.run(workers=2, show=False)
     _check_nothing_lost_or_repeated(made, notes)
     assert len(records(out)) == 6 * seeds
 
