@@ -73,6 +73,19 @@ def gambler(trial, *, widths=[1]):  # noqa: B006 a setting that it changes is wh
 
 
 @task(terms=TERMS, metric="error", direction="minimize")
+def vanishing(trial):
+    """A term that is exactly 0, at which a logarithm has no slope."""
+    w, criterion = torch.nn.Parameter(torch.ones(3)), trial.criterion()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    trial.attach(optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        criterion((w * torch.tensor([0.0, 1.0, 1.0])).square()).backward()
+        optimizer.step()
+    return {"validation/error": 1.0, "test/error": 1.0}
+
+
+@task(terms=TERMS, metric="error", direction="minimize")
 def troubled(trial, *, how="raise", seed=1, marker="", steps=6):
     """Goes wrong in a given way for one seed; with a marker only as long as that file is there."""
     if trial.seed != seed or (marker and not Path(marker).exists()):

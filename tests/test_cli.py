@@ -123,7 +123,7 @@ BROKEN = f"{HERE / '_tasks.py'}:troubled"
         (["compare", f"{HERE / '_tasks.py'}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
         (
             ["compare", f"{HERE / '_tasks.py'}"],
-            r"must have one function decorated .*; it has line, noted, gambler, troubled: write",
+            r"must have one function decorated .*; it has line, noted, gambler, vanishing, troubled: write",
         ),
         (["compare", f"{HERE / '_two_ranks.py'}"], r"must have one function decorated .*; it has none\."),
         (["compare", "no.such.module:task"], r"no\.such\.module:task cannot be loaded: ModuleNotFoundError"),
@@ -182,10 +182,16 @@ def test_a_task_with_a_mistake_shows_where(tmp_path, capsys):
     assert run("compare", BROKEN, "--plans", "uniform", "--out", out, "--workers", 0, "--no-report") == 1
     captured = capsys.readouterr()
     assert "FAILED: ZeroDivisionError: the divisor was 0" in captured.out
-    assert "1 trial failed. The first, 1 : 1 : 1, seed 1:" in captured.err
+    assert "1 trial failed. The first, uniform 1 : 1 : 1, seed 1:" in captured.err
     assert 'raise ZeroDivisionError("the divisor was 0")' in captured.err
     assert "The same command runs failed trials again" in captured.err
     assert "2 of 3" in captured.out or "1 of 3 seeds missing" in captured.out
+
+
+def test_a_process_that_was_killed_is_called_so(tmp_path, capsys):
+    arguments = ("--plans", "uniform", "--set", "how=die", "--out", tmp_path, "--workers", 2, "--no-report")
+    assert run("compare", BROKEN, *arguments) == 1
+    assert "ProcessDied: The trial's process died (signal SIGKILL). Was memory short?" in capsys.readouterr().err
 
 
 def test_a_metric_that_is_nan_is_called_diverged(tmp_path, capsys):

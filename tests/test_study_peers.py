@@ -2,6 +2,7 @@
 
 import inspect
 
+import _tasks
 import pytest
 import torch
 import torchjd.scalarization as torchjd
@@ -100,6 +101,15 @@ def test_the_recorded_weights_are_the_gradient_of_the_scalar(tmp_path):
     torch.testing.assert_close(last.float(), factor / factor.sum(), rtol=0.05, atol=0)  # one step apart
     assert (history.weights()[0] - 1 / 3).abs().max() < 1e-6
     assert history.columns()["loss/a"][0] == pytest.approx(1.05)
+
+
+def test_weights_that_end_as_nan_are_noted(tmp_path):
+    from trainonce.study import Study
+    from trainonce.study.store import Store
+
+    Study(_tasks.vanishing, tmp_path, seeds=1).add("geometric").run(workers=0, device="cpu", show=False)
+    (record,) = Store(tmp_path).read_all()
+    assert any("not finite at the end" in text for text in record.warnings)
 
 
 def test_settings_reach_torchjd(tmp_path):

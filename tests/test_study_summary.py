@@ -201,7 +201,46 @@ def test_points_are_compared_on_the_seeds_they_share():
     found = summary([(1, 50)] * 3 + [(1, 90)] * 2, grid)
     assert found.one_shot.beaten_by == 2
     assert found.one_shot.difference.mean == pytest.approx(-5)
-    assert "(2 of 5 seeds missing)" in wording.sentence(found)
+    text = wording.sentence(found)
+    assert "(2 of 5 seeds missing)" in text
+    assert text.endswith("2 of the 3 points did better on test, on the seeds that both have, than the learned weights.")
+    assert "times the cost" not in text
+
+
+def test_a_study_that_was_stopped_does_not_choose_a_point_for_being_complete():
+    """The first point has both seeds and is bad; the others have one, and are good."""
+    found = summary([(1, 50)] * 2, [[(10, 30), (10, 31)], [(20, 60)], [(15, 55)]])
+    assert found.reference.chosen.label == "1 : 1"
+    text = wording.sentence(found)
+    assert "best of 3 grid points (chosen on validation): 60" in text
+    assert "(2 of its 6 trainings are missing)" in text
+    assert "times the cost" not in text
+
+
+def test_divergence_counts_against_a_plan():
+    """Learned weights diverge in one seed and are splendid in the others."""
+    lost = [record(Learned(), 2, math.nan, math.nan, status="diverged")]
+    found = summary([(90, 99), (90, 98)], [[(50, 50)] * 3, [(40, 40)] * 3, [(30, 30)] * 3], lost)
+    for asked in found.plans:
+        asked["seeds"][:] = [0, 1, 2]
+    assert found.one_shot.beaten_by == 3
+    assert found.verdict(found.one_shot) == "diverged"
+    assert "decides nothing" in wording.evidence(found)
+    assert [row.plan for row in found.ranked] == ["grid", "one-shot"]
+
+
+def test_a_failed_seed_leaves_no_cost_factor():
+    failed = [record(Learned(), s, 0, 0, status="failed", fraction=0.0) for s in (1, 2)]
+    found = summary([(1, 50)], [[(50, 50)] * 3, [(40, 40)] * 3, [(30, 30)] * 3], failed)
+    for asked in found.plans:
+        asked["seeds"][:] = [0, 1, 2]
+    assert "times the cost" not in wording.sentence(found)
+
+
+def test_a_grid_of_which_all_failed_is_said_so():
+    records = [record(Learned(), 0, 1, 2), *(record(p, 0, 0, 0, status="failed") for p in GRID)]
+    plans = [plan("one-shot", "learned", [Learned()], [0]), plan("grid", "set", GRID, [0])]
+    assert wording.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith("has no result to compare with.")
 
 
 def test_a_grid_that_is_not_complete_claims_no_cost():
@@ -209,7 +248,7 @@ def test_a_grid_that_is_not_complete_claims_no_cost():
     found = summary(learned, [grid[0], [], []])
     text = wording.sentence(found)
     assert "best of 1 grid points" in text
-    assert "(2 more points are missing)" in text
+    assert "(6 of its 9 trainings are missing)" in text
     assert "times the cost" not in text
 
 
@@ -222,7 +261,7 @@ def test_a_learned_run_without_a_result_is_said_so():
     assert wording.sentence(found).startswith(
         "One run with learned weights has no result (3 of 3 seeds missing); best of"
     )
-    assert wording.table(found)[-1][3].startswith("no result")
+    assert wording.table(found)[-1][1].startswith("no result")
 
 
 def test_differences_without_spread_decide_nothing():
@@ -254,7 +293,7 @@ def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():
     head, *rows = wording.table(found)
     assert [row[0] for row in rows] == ["grid *", "one-shot"]
     assert all(len(row) == len(head) for row in rows)
-    assert rows[1][5] == "3 of 3"
-    assert rows[1][4].startswith("-40.7 [")
+    assert rows[1][3] == "3 of 3"
+    assert rows[1][2].startswith("-40.7 [")
     assert max(map(len, wording.plain(found).splitlines())) <= 100
     assert wording.signed(-0.04, 1) == "+0.0"

@@ -237,15 +237,17 @@ def _warnings(study: Study) -> str:
 
 
 def _failures(study: Study) -> int:
-    keys = {key for item in study.items() for key in item.keys}
-    failed = [r for r in study.store.read().values() if r.key in keys and r.status == "failed"]
+    labels = {key: item.label(key) for item in study.items() for key in item.keys}
+    failed = [r for r in study.store.read().values() if r.key in labels and r.status == "failed"]
     if not failed:
         return 0
     error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}
     lines = error["traceback"].strip().splitlines()[-12:]
+    last = f"{error['type']}: {error['message']}"
+    lines += [] if lines and lines[-1] == last else ["", last] if lines else [last]
     count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
-    print(f"\n{count}. The first, {failed[0].point.label}, seed {failed[0].seed}:\n", file=sys.stderr)
-    print(textwrap.indent("\n".join(lines) or error["message"], "    "), file=sys.stderr)
+    print(f"\n{count}. The first, {labels[failed[0].key]}, seed {failed[0].seed}:\n", file=sys.stderr)
+    print(textwrap.indent("\n".join(lines), "    "), file=sys.stderr)
     print(f"\nThe same command runs failed trials again; logs are in {study.store.shown / 'logs'}.", file=sys.stderr)
     return 1
 

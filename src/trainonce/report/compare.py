@@ -119,8 +119,10 @@ def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
         x = labels.in_points(axes, math.log10(rows[i].cost), mean)[0]
         bottom, top = (labels.in_points(axes, 0, mean + side * spread)[1] + 7 * side for side in (-1, 1))
         if low <= mean <= high:
-            taken = {s for u, v, w, s in placed if abs(u - x) < 4 and v < top and bottom < w}
-            shifts[i] = next((7.0 * n for n in range(6) if 7.0 * n not in taken), 42.0)
+            taken = [s for u, v, w, s in placed if abs(u - x) < 4 and v < top and bottom < w]
+            # No further than a third of the way to twice the cost, or the axis would lie.
+            room = (labels.in_points(axes, math.log10(2 * rows[i].cost), mean)[0] - x) / 3
+            shifts[i] = min((room * n / 6 for n in range(7)), key=lambda s: (taken.count(s), s))
             placed.append((x, bottom, top, shifts[i]))
     return shifts
 

@@ -75,7 +75,7 @@ def entries(summary: Summary) -> Iterator[Entry]:
         "exponents",
         "Learned exponents over steps",
         f"What is actually learned: the weights are the softmax of these, with 0 for {terms[0]}. "
-        "Flat at the end means settled.",
+        "Flat at the end means settled, or that the learning rate has ended.",
         lambda: figures.exponents(summary),
     )
     yield from _of_space(summary)
@@ -138,9 +138,9 @@ def _of_space(summary: Summary) -> Iterator[Entry]:
             "weights",
             "heat-map",
             "Map of the ratios",
-            f"Each cell is one fixed choice with its {task.report} {task.metric}, mean ± standard deviation; the frame "
-            f"marks the one that {task.select} chooses. Each orange path is a seed of the learned weights, from ring "
-            "to star.",
+            f"Each cell or dot is one fixed choice, stronger where {task.report} {task.metric} is better; the frame "
+            f"or diamond marks the one that {task.select} chooses. Each orange path is a seed of the learned weights, "
+            "from ring to star, where their histories are kept.",
             lambda: figures.heat_map(summary),
         )
         yield Entry(

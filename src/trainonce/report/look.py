@@ -19,9 +19,13 @@ p { margin: 0.5rem 0; }
   margin: 0.8rem 0; }
 .evidence { font-size: 1.05rem; }
 .quiet, figcaption { color: var(--quiet); font-size: 0.9rem; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: 1rem 0 0.4rem; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: 0.4rem 0.7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: 1rem 0 0.4rem;
+  background: linear-gradient(to right, var(--paper) 40%, transparent) left / 2rem 100% no-repeat local,
+    linear-gradient(to left, var(--paper) 40%, transparent) right / 2rem 100% no-repeat local,
+    linear-gradient(to right, var(--line), transparent) left / 0.7rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--line), transparent) right / 0.7rem 100% no-repeat scroll; }
+table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: 0.4rem 0.55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 tr:last-child td { border-bottom: 0; }
 th { color: var(--quiet); font-weight: 600; background: var(--tint); }
 th:first-child, td:first-child, .words td, .words th { text-align: left; }

@@ -385,10 +385,11 @@ class Processes:
         )
         with self._store.claim(job.key) as mine:
             there = self._store.read().get(job.key)
-            if there is not None and there.status != "failed":
+            if there is not None and (there.status != "failed" or there.ended > running.start):
                 return "there", there
-            if mine:
-                self._store.append(record)
+            if not mine:
+                return "taken", None
+            self._store.append(record)
         return "end", record
 
     def stop(self) -> None:

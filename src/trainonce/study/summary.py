@@ -57,7 +57,7 @@ class TaskInfo:
 class Outcome:
     """One choice of weights over the seeds: its complete trials by seed.
 
-    ``wanted`` counts the seeds that were asked for; ``diverged`` those that ended without a finite metric.
+    ``wanted`` counts the seeds that were asked for; ``lost`` are those that ended without a finite metric.
     """
 
     label: str
@@ -66,7 +66,17 @@ class Outcome:
     select: Mapping[int, float]
     report: Mapping[int, float]
     wanted: int
-    diverged: int = 0
+    lost: frozenset[int] = frozenset()
+
+    @property
+    def diverged(self) -> int:
+        """In how many seeds it diverged."""
+        return len(self.lost)
+
+    @property
+    def ended(self) -> frozenset[int]:
+        """The seeds that have a result, divergence included."""
+        return frozenset(self.report) | self.lost
 
     @property
     def select_mean(self) -> float:
@@ -106,6 +116,11 @@ class Row:
     counts: Mapping[str, int]
     difference: Interval | None = None
     beaten_by: int | None = None
+
+    @property
+    def lacking(self) -> int:
+        """How many of its trials have not been run or have failed."""
+        return self.counts.get("missing", 0) + self.counts.get("failed", 0)
 
 
 class Summary:
@@ -156,9 +171,12 @@ class Summary:
 
     @property
     def ranked(self) -> tuple[Row, ...]:
-        """The rows that stand for one result, best first. Sweeps show many and rank nowhere."""
+        """The rows that stand for one result, best first, those that diverged in a seed behind the others.
+
+        Sweeps show many results and rank nowhere.
+        """
         rows = [row for row in self.rows if row.kind != "sweep" and row.chosen.report]
-        return tuple(sorted(rows, key=lambda row: -self.task.sign * row.chosen.mean))
+        return tuple(sorted(rows, key=lambda row: (row.chosen.diverged > 0, -self.task.sign * row.chosen.mean)))
 
     @property
     def without_result(self) -> tuple[Row, ...]:
@@ -221,8 +239,8 @@ class Summary:
         ours, theirs, sign = row.chosen.report, reference.chosen.report, self.task.sign
         common = sorted(set(ours) & set(theirs))
         difference = paired([sign * (ours[s] - theirs[s]) for s in common]) if common and row is not reference else None
-        better = [o for o in reference.outcomes if (d := _mean_difference(o.report, ours)) is not None and sign * d > 0]
-        return dataclasses.replace(row, difference=difference, beaten_by=len(better) if ours else None)
+        better = [o for o in reference.outcomes if _is_better(o, row.chosen, sign)]
+        return dataclasses.replace(row, difference=difference, beaten_by=len(better) if row.chosen.ended else None)
 
     @property
     def margin(self) -> float:
@@ -234,18 +252,15 @@ class Summary:
     @property
     def points(self) -> int:
         """How many points of the reference's plan have an outcome."""
-        return sum(bool(o.report) or o.diverged > 0 for o in self.reference.outcomes) if self.reference else 0
-
-    @property
-    def missing_points(self) -> int:
-        """How many points of the reference's plan have none yet."""
-        return len(self.reference.outcomes) - self.points if self.reference else 0
+        return sum(bool(o.ended) for o in self.reference.outcomes) if self.reference else 0
 
     def verdict(self, row: Row) -> str:
         """What the interval of the difference says, against the margin."""
-        interval = row.difference
+        interval, reference = row.difference, self.reference
         if interval is None or interval.seeds < 2:
             return ""
+        if row.chosen.lost or (reference is not None and reference.chosen.lost):
+            return "diverged"
         if interval.low == interval.high:  # no spread: a coincidence, or a task that ignores its seed
             return "undecided"
         if interval.low > 0:
@@ -285,15 +300,23 @@ def outcome(label: str, point: Point | None, records: Sequence[Record], wanted: 
         {seed: r.metrics[task.select_key] for seed, r in done.items()},
         {seed: r.metrics[task.report_key] for seed, r in done.items()},
         wanted,
-        sum(r.status == "diverged" for r in records),
+        frozenset(r.seed for r in records if r.status == "diverged"),
     )
 
 
 def best(outcomes: Sequence[Outcome], task: TaskInfo) -> Outcome:
-    """The outcome with the best mean on the selecting split, among those with the most finite seeds."""
+    """The outcome that the selecting split prefers: fewest diverged seeds, then the best mean.
 
-    def worth(o: Outcome) -> tuple[int, float]:
-        return len(o.select), task.sign * o.select_mean if o.select else -math.inf
+    Compared on the seeds that all of them have; a study that was stopped must not prefer a point for being complete.
+    """
+    begun = [o for o in outcomes if o.ended]
+    common = frozenset.intersection(*(o.ended for o in begun)) if begun else frozenset()
+
+    def worth(o: Outcome) -> tuple[int, int, float]:
+        seeds = common or o.ended
+        values = [o.select[s] for s in seeds if s in o.select]
+        mean = task.sign * statistics.fmean(values) if values else -math.inf
+        return bool(o.ended), -len(o.lost & seeds), mean
 
     return max(outcomes, key=worth)
 
@@ -305,10 +328,14 @@ def _best_of_each_seed(outcomes: Sequence[Outcome], seeds: Sequence[int], task: 
     return outcome("chosen in each seed", None, records, len(seeds), task)
 
 
-def _mean_difference(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """The mean of the first less that of the second, over the seeds they share."""
-    common = set(one) & set(other)
-    return statistics.fmean(one[s] - other[s] for s in common) if common else None
+def _is_better(one: Outcome, other: Outcome, sign: int) -> bool:
+    """Whether the first does better on the seeds that both have: fewer diverged, or else a better mean."""
+    common = one.ended & other.ended
+    lost = len(one.lost & common), len(other.lost & common)
+    if lost[0] != lost[1]:
+        return lost[0] < lost[1]
+    finite = [s for s in common if s in one.report and s in other.report]
+    return bool(finite) and sign * statistics.fmean(one.report[s] - other.report[s] for s in finite) > 0
 
 
 def _reference(rows: Sequence[Row]) -> Row | None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Row, Summary
 
 
+NO_GRID = "There is no grid to compare with: add the plan grid."
+
+
 def places(summary: Summary) -> int:
     """How many decimals the metric deserves: two digits of the usual spread over seeds."""
     spreads = [row.chosen.deviation for row in summary.ranked if row.chosen.deviation > 0]
@@ -34,7 +37,7 @@ def number(value: float, decimals: int) -> str:
 def spread(outcome: Outcome, decimals: int) -> str:
     """The mean and, with several seeds, the standard deviation."""
     if not outcome.report:
-        return "diverged" if outcome.diverged else "no result"
+        return "no result"
     text = number(outcome.mean, decimals)
     return text if len(outcome.report) == 1 else f"{text} +- {number(outcome.deviation, decimals)}"
 
@@ -70,19 +73,22 @@ def sentence(summary: Summary) -> str:
         told = "One run with learned weights has no result"
     told += incomplete(ours.chosen)
     if reference is None:
-        return f"{told}. There is no grid to compare with: add the plan grid."
+        asked = any(plan["kind"] == "set" for plan in summary.plans)
+        return f"{told}. The grid has no result to compare with." if asked else f"{told}. {NO_GRID}"
     n = summary.points
     told += (
         f"; best of {n} {_kind(reference)} points (chosen on {task.select}): {spread(reference.chosen, decimals)}{unit}"
         f"{incomplete(reference.chosen)}"
     )
-    if summary.missing_points:
-        told += f" ({summary.missing_points} more points are missing)"
-    elif ours.cost:
+    if reference.lacking:
+        told += f" ({reference.lacking} of its {sum(reference.counts.values())} trainings are missing)"
+    elif ours.cost and not ours.lacking:
         told += f" at {times(reference.cost / ours.cost)} times the cost"
     if ours.beaten_by is None:
         return f"{told}."
-    return f"{told}; {ours.beaten_by} of the {n} points did better on {task.report} than the learned weights."
+    same = ours.chosen.ended == reference.chosen.ended
+    where = task.report if same else f"{task.report}, on the seeds that both have,"
+    return f"{told}; {ours.beaten_by} of the {n} points did better on {where} than the learned weights."
 
 
 def reached(summary: Summary) -> str:
@@ -120,6 +126,8 @@ def evidence(summary: Summary) -> str:
     best = f"the best {_kind(summary.reference)} point"
     if found.seeds < 2:
         return "One seed says nothing about the spread: use --seeds 5 or more before relying on the difference."
+    if summary.verdict(ours) == "diverged":
+        return "Where seeds have diverged, the difference on the others decides nothing."
     verdict = {
         "better": f"better than {best}",
         "not worse": f"not worse than {best} by more than the margin of {margin}",
@@ -144,7 +152,7 @@ def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
 
 def plain(summary: Summary) -> str:
     """The table for a terminal: the columns that answer, aligned."""
-    rows = [[row[i] for i in (0, 3, 4, 5, 6)] for row in table(summary)]
+    rows = [row[:5] for row in table(summary)]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     lines = [
         "  ".join(
@@ -165,21 +173,21 @@ def table(summary: Summary) -> list[list[str]]:
     """The rows of the comparison as text, best first, the head included."""
     task, decimals = summary.task, places(summary)
     metric = f"{task.metric}, {task.unit}" if task.unit else task.metric
-    head = ["plan", "weights", f"{task.select} {metric}", f"{task.report} {metric}", "difference [95 %]", "beaten by"]
-    rows = [[*head, "trainings", "seconds"]]
+    head = ["plan", f"{task.report} {metric}", "difference [95 %]", "beaten by", "trainings", "seconds"]
+    rows = [[*head, f"{task.select} {metric}", "weights"]]
     for row in (*summary.ranked, *summary.without_result):
         mark = " *" if row is summary.reference else ""
         beaten = "" if row.beaten_by is None else f"{row.beaten_by} of {summary.points}"
         rows.append(
             [
                 row.plan + mark,
-                " : ".join(f"{w:.2f}" for w in row.chosen.weights),
-                number(row.chosen.select_mean, decimals) if row.chosen.select else "",
                 spread(row.chosen, decimals) + incomplete(row.chosen),
                 interval(row.difference, decimals),
                 beaten,
                 times(row.cost),
                 f"{row.seconds:.1f}",
+                number(row.chosen.select_mean, decimals) if row.chosen.select else "",
+                " : ".join(f"{w:.2f}" for w in row.chosen.weights),
             ]
         )
     return rows

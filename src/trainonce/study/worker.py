@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import math
 import os
 import shutil
 import signal
@@ -163,6 +164,8 @@ def attempt(
         status = "failed"
         error = {"type": type(caught).__name__, "message": str(caught), "traceback": traceback.format_exc()}
     weights = [] if trial is None or trial._criterion is None else trial._criterion.weights.tolist()
+    if not all(map(math.isfinite, weights)):
+        said.append("The weights were not finite at the end: some loss was not, or its gradient.")
     return Record(
         key=job.key,
         task=task.name,
