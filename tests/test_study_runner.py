@@ -18,8 +18,9 @@ import torch
 import torch._dynamo  # or each forked trial would load it
 
 from trainonce.study import Study, runner
+from trainonce.study import schedule as schedule_module
 from trainonce.study.points import Fixed, Learned, Replay, donor, key_of
-from trainonce.study.runner import Item, Schedule
+from trainonce.study.schedule import Item, Schedule
 from trainonce.study.store import Record, Store
 
 
@@ -94,7 +95,7 @@ def test_a_search_runs_its_trials_one_after_the_other_and_seeds_side_by_side():
     from trainonce.study.plans import parse
 
     plan = parse(study_plan[1], study_plan[0])
-    schedule = Schedule(runner.items([plan], [0, 1], "id"), {})
+    schedule = Schedule(schedule_module.items([plan], [0, 1], "id"), {})
     jobs = [schedule.next()[0], schedule.next()[0]]
     assert schedule.next() is None
     assert [job.seed for job in jobs] == [0, 1]
@@ -105,7 +106,7 @@ def test_a_search_runs_its_trials_one_after_the_other_and_seeds_side_by_side():
 
 
 def test_a_trial_that_another_process_has_is_looked_at_again(monkeypatch):
-    monkeypatch.setattr(runner, "POLL", 0.05)
+    monkeypatch.setattr(schedule_module, "POLL", 0.05)
     point = Fixed.of((1.0, 1.0))
     schedule = Schedule([Item.of_point("grid", 0, point, "id")], {})
     job, _ = schedule.next()

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from trainonce.study.runner import Item, Listener
+    from trainonce.study.runner import Listener
+    from trainonce.study.schedule import Item
     from trainonce.study.store import Record, Store
     from trainonce.study.task import Task
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import itertools
 import math
 import multiprocessing
 import os
@@ -21,20 +20,17 @@ import torch
 import trainonce
 from trainonce.study import worker
 from trainonce.study.peers import Peer
-from trainonce.study.points import Point, key_of
+from trainonce.study.schedule import POLL, Item, Schedule
 from trainonce.study.store import Record, Store
 from trainonce.study.worker import UNKNOWN, Job, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from trainonce.study.plans import Plan
-    from trainonce.study.search import Search
     from trainonce.study.task import Task
 
 TRIAL = "trial "  # how the names of worker processes begin
-POLL = 0.5  # seconds between two looks at trials that another process is running
 
 
 class Listener(Protocol):
@@ -49,122 +45,6 @@ class Listener(Protocol):
 
 class StoppedError(RuntimeError):
     """The study cannot go on: a finished trial could not be recorded, or the task was changed meanwhile."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """What one plan has to do for one seed: a point, or the trials of a search one after the other."""
-
-    plan: str
-    seed: int
-    keys: tuple[str, ...]
-    point: Point | None = None
-    search: Search | None = None
-    source: str | None = None  # the key of the trial that the point needs
-
-    @classmethod
-    def of_point(cls, plan: str, seed: int, point: Point, identity: str) -> Item:
-        needed = point.needs(seed)
-        source = None if needed is None else key_of(identity, *needed)
-        return cls(plan, seed, (key_of(identity, point, seed),), point, source=source)
-
-    @classmethod
-    def of_search(cls, plan: str, seed: int, search: Search, identity: str) -> Item:
-        return cls(plan, seed, tuple(search.key(identity, seed, n) for n in range(search.trials)), search=search)
-
-    def label(self, key: str) -> str:
-        if self.search is not None:
-            return f"{self.plan} {self.keys.index(key) + 1}/{self.search.trials}"
-        assert self.point is not None
-        return f"{self.plan} {self.point.label}" if self.point.label not in self.plan else self.plan
-
-
-def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[Item]:
-    """Everything a study consists of, seed by seed, so that it can be read early. Sweeps come last in a seed."""
-    everything = []
-    for seed, plan in itertools.product(seeds, sorted(plans, key=lambda p: p.kind == "sweep")):
-        if plan.search is not None:
-            everything.append(Item.of_search(plan.name, seed, plan.search, identity))
-        everything += [Item.of_point(plan.name, seed, point, identity) for point in plan.points]
-    return _with_sources(everything, identity)
-
-
-def _with_sources(everything: Sequence[Item], identity: str) -> list[Item]:
-    """A replay needs its one-shot run, asked for or not."""
-    known = {key for item in everything for key in item.keys}
-    added = []
-    for item in everything:
-        needed = None if item.point is None else item.point.needs(item.seed)
-        if needed is not None and item.source not in known:
-            point, seed = needed
-            added.append(Item.of_point("one-shot", seed, point, identity))
-            known.add(added[-1].keys[0])
-    return added + list(everything)
-
-
-class Schedule:
-    """Which trial may run next. Holds what is known of all trials; a failed one is tried once in a run."""
-
-    def __init__(self, everything: Sequence[Item], records: dict[str, Record]) -> None:
-        self.records = records
-        self._items = list(everything)
-        self._tried: set[str] = set()
-        self._away: dict[str, float] = {}  # trials that another process has, and when to look again
-        self._running: set[str] = set()
-        self.since = time.time()
-        self.skipped: list[Item] = []  # what needs a trial that failed
-
-    def next(self) -> tuple[Job, str] | None:
-        """A trial that can start now and its label, or None."""
-        for item in list(self._items):
-            missing = [key for key in item.keys if self._is_open(key)]
-            if not missing or self._is_blocked(item.source):
-                self._items.remove(item)
-                self.skipped += [item] if missing else []
-                continue
-            key = missing[0]
-            if key not in self._running and self._away.get(key, 0) <= time.monotonic() and self._is_ready(item.source):
-                self._running.add(key)
-                return self._job(item, key), item.label(key)
-        return None
-
-    def _is_open(self, key: str) -> bool:
-        record = self.records.get(key)
-        return record is None or (record.status == "failed" and key not in self._tried)
-
-    def _is_ready(self, source: str | None) -> bool:
-        return source is None or not self._is_open(source)
-
-    def _is_blocked(self, source: str | None) -> bool:
-        """Whether what is needed was tried and is not there."""
-        return source in self._tried and self.records[source].status == "failed"
-
-    def _job(self, item: Item, key: str) -> Job:
-        done = [self.records[k] for k in item.keys if k in self.records and k != key] if item.search else []
-        return Job(key, item.seed, item.point, item.source, item.search, item.keys.index(key), done, self.since)
-
-    def settle(self, key: str, record: Record | None) -> None:
-        """A trial came back: with its record, or without since another process is at it."""
-        self._running.discard(key)
-        if record is None:
-            self._away[key] = time.monotonic() + POLL
-        else:
-            self._away.pop(key, None)
-            self._tried.add(key)
-            self.records[key] = record
-
-    @property
-    def is_finished(self) -> bool:
-        return not self._items and not self._running
-
-    @property
-    def left(self) -> int:
-        """How many trials are still to end."""
-        return len({key for item in self._items for key in item.keys if self._is_open(key)})
-
-    @property
-    def elsewhere(self) -> int:
-        return sum(self._is_open(key) for key in self._away)
 
 
 def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, listener: Listener) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import multiprocessing
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study import plans, progress, runner
+from trainonce.study import plans, progress, runner, schedule
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 from trainonce.study.task import Task
@@ -94,9 +94,9 @@ class Study:
             runner.run(self.task, self.store, everything, tools, listener)
         return self.summary()
 
-    def items(self) -> list[runner.Item]:
+    def items(self) -> list[schedule.Item]:
         """Everything this run of the study consists of."""
-        return runner.items(self.plans, self.seeds, self.task.identity)
+        return schedule.items(self.plans, self.seeds, self.task.identity)
 
     def summary(self) -> Summary:
         """What is known so far."""
