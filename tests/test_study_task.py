@@ -147,6 +147,18 @@ def test_settings_that_have_no_lasting_text_are_refused():
     assert fine.identity != fine.using(where=Path("y")).identity
 
 
+def test_a_file_named_from_here_is_found_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "near.py").write_text(
+        "from trainonce.study import task\n"
+        "@task(terms=['a', 'b'], metric='e', direction='minimize')\ndef near(trial): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    where = Where.of(load_file(Path("near.py")).near)
+    monkeypatch.chdir("/")
+    assert where.load().name == "near"
+    assert where.file == str(tmp_path / "near.py")
+
+
 def test_a_task_under_another_name_is_found(tmp_path):
     file = tmp_path / "other.py"
     file.write_text(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
 
 
-def listener(task: Task, everything: Sequence[Item], store: Store, workers: int) -> Listener:
+def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
     """The one that suits where the output goes."""
     keys = {key for item in everything for key in item.keys}
     there = sum(record.key in keys and record.status != "failed" for record in store.read().values())

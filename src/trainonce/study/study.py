@@ -87,9 +87,7 @@ class Study:
             self._known = self._adopt()  # another process may have added plans
             self.store.write_manifest(self._manifest())
         everything = self.items()
-        listener: Listener = (
-            progress.listener(self.task, everything, self.store, tools.workers) if show else progress.Silent()
-        )
+        listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
         with listener:  # type: ignore[attr-defined]
             runner.run(self.task, self.store, everything, tools, listener)
         return self.summary()

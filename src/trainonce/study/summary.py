@@ -13,6 +13,7 @@ from trainonce.study.intervals import Interval, deviation, paired
 from trainonce.study.points import Point, key_of
 from trainonce.study.search import Search
 from trainonce.study.store import Record, Store, read_point
+from trainonce.study.task import Splits
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +25,7 @@ MARGIN = 0.02  # of the reference's mean, where the task names no margin
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskInfo:
+class TaskInfo(Splits):
     """What the store knows of the task."""
 
     name: str
@@ -43,14 +44,6 @@ class TaskInfo:
     def sign(self) -> int:
         """1 where more is better, -1 where less is."""
         return 1 if self.direction == "maximize" else -1
-
-    @property
-    def select_key(self) -> str:
-        return f"{self.select}/{self.metric}"
-
-    @property
-    def report_key(self) -> str:
-        return f"{self.report}/{self.metric}"
 
 
 @dataclasses.dataclass(frozen=True)

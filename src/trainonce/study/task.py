@@ -25,8 +25,26 @@ Direction = Literal["maximize", "minimize"]
 TrainFunction = Callable[..., Mapping[str, float] | None]
 
 
+class Splits:
+    """The names of the metric on the two splits, for whatever knows the metric and the splits."""
+
+    metric: str
+    select: str
+    report: str
+
+    @property
+    def select_key(self) -> str:
+        """The name under which the function returns the metric that chooses."""
+        return f"{self.select}/{self.metric}"
+
+    @property
+    def report_key(self) -> str:
+        """The name under which the function returns the metric that is reported."""
+        return f"{self.report}/{self.metric}"
+
+
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Task(Splits):
     """Something that can be trained under given weights and returns metrics. Made by :func:`task`.
 
     ``settings`` are the keyword-only parameters of the function; :meth:`using` changes them.
@@ -53,16 +71,6 @@ class Task:
     def about(self) -> str:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
-
-    @property
-    def select_key(self) -> str:
-        """The name under which the function returns the metric that chooses."""
-        return f"{self.select}/{self.metric}"
-
-    @property
-    def report_key(self) -> str:
-        """The name under which the function returns the metric that is reported."""
-        return f"{self.report}/{self.metric}"
 
     @property
     def steps(self) -> int | None:

@@ -73,8 +73,9 @@ class Where:
 
 def load_file(path: Path) -> Any:
     """The module in a file, which may import its neighbours as if it were run."""
+    path = path.absolute()  # workers may be started from another directory
     name = f"trainonce_task_{path.stem}"
-    folder = str(path.parent.resolve())
+    folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
