@@ -42,6 +42,18 @@ def test_the_recipes_are_listed_with_their_cost(capsys):
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_a_recipe_tells_its_settings(capsys):
+    assert run("recipes", "ciss-paper") == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^steps +148750 +Optimizer steps\.$", text, re.M)
+    assert re.search(r"^schedule +'constant' +constant, or poly: falling", text, re.M)
+    assert max(map(len, text.splitlines())) <= 100
+    assert run("recipes", "digits") == 0
+    assert re.search(r"^lr +0\.01$", capsys.readouterr().out, re.M)
+    assert run("recipes", "digit") == 1
+    assert "There is no recipe 'digit'" in capsys.readouterr().err
+
+
 def test_the_plans_are_listed(capsys):
     assert run("plans") == 0
     text = capsys.readouterr().out

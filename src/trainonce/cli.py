@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import inspect
 import math
 import os
+import re
 import sys
 import textwrap
 import traceback
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.recipes import RECIPES
+from trainonce.study import InputError, ranks
 from trainonce.study.runner import StoppedError
 from trainonce.terms import did_you_mean
 
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
-            return command(asked)
+            return _together(command, asked) if command in (compare, run) else command(asked)
     except BrokenPipeError:  # the reader of our output has gone
         return 1
     except (Problem, StoppedError, ImportError, ValueError, OSError) as error:
@@ -49,6 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped. Finished trials are kept: the same command goes on from there.", file=sys.stderr)
         return 130
+
+
+def _together(command: Callable[[argparse.Namespace], int], asked: argparse.Namespace) -> int:
+    """The command; under torchrun its trials are trained by all processes together, and the first does the rest."""
+    with ranks.joined() as device:
+        if device is None:
+            return command(asked)
+        if not ranks.is_first():
+            ranks.follow(load_task(asked.task).using(**_settings(asked)), device)
+            return 0
+        asked.workers, asked.device = 0, device
+        code = command(asked)
+        ranks.announce(None)
+        return code
 
 
 def _in_words(error: Exception) -> str:
@@ -111,13 +128,34 @@ def report(asked: argparse.Namespace) -> int:
 def recipes(asked: argparse.Namespace) -> int:
     from trainonce.recipes import load
 
+    if asked.name is not None:
+        print(_described(load_task(asked.name)))
+        return 0
     for name in RECIPES:
         task = load(name)
         cost = "" if task.seconds is None else f" One training takes about {task.seconds:g} s on one CPU core."
-        settings = ", ".join(f"{key}={value!r}" for key, value in task.settings.items())
         print(f"{name}\n{textwrap.indent(textwrap.fill(task.about + cost, 76), '    ')}")
-        print(f"    terms {', '.join(task.terms)}; settings {settings}")
+        print(f"    terms {', '.join(task.terms)}")
+    print("\n'trainonce recipes NAME' lists the settings of one.")
     return 0
+
+
+def _described(task: Task) -> str:
+    """A task with its settings: their defaults and, where its function documents them, what they mean."""
+    text = inspect.getdoc(task.function) or ""
+    said = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
+    lines = [textwrap.fill(f"{task.name}: {task.about}", 100)]
+    lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}", ""]
+    shown = {name: repr(value) for name, value in task.settings.items()}
+    wide = [2 + max(map(len, column), default=0) for column in (shown, shown.values())]
+    for name, value in shown.items():
+        line = f"{name:<{wide[0]}}{value:<{wide[1]}}{said.get(name, '')}".rstrip()
+        lines.append(textwrap.fill(line, 100, subsequent_indent=" " * sum(wide)))
+    return "\n".join(lines)
+
+
+#: How a docstring tells of a parameter: up to the next, or to an empty line.
+PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n:param|\n\n|\Z)", re.DOTALL)
 
 
 def plans_list(asked: argparse.Namespace) -> int:
@@ -243,7 +281,7 @@ def _failures(study: Study) -> int:
         return 0
     error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}
     lines = error["traceback"].strip().splitlines()[-12:]
-    last = f"{error['type']}: {error['message']}"
+    last = error["message"] if error["type"] == InputError.__name__ else f"{error['type']}: {error['message']}"
     lines += [] if lines and lines[-1] == last else ["", last] if lines else [last]
     count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
     print(f"\n{count}. The first, {labels[failed[0].key]}, seed {failed[0].seed}:\n", file=sys.stderr)
@@ -286,7 +324,8 @@ def _parser() -> argparse.ArgumentParser:
     three.add_argument("--interactive", action="store_true", help="with plotly figures")
     three.set_defaults(command=report)
 
-    four = commands.add_parser("recipes", help="list the tasks that come with trainonce")
+    four = commands.add_parser("recipes", help="list the tasks that come with trainonce, or the settings of one")
+    four.add_argument("name", nargs="?", metavar="NAME", help="a recipe, or a file as for 'run'")
     four.set_defaults(command=recipes)
     five = commands.add_parser("plans", help="list the ways to choose weights")
     five.set_defaults(command=plans_list)

@@ -16,6 +16,9 @@ RECIPES = {
     "digits": "trainonce.recipes.digits:digits",
     "burgers": "trainonce.recipes.burgers:burgers",
     "distillation": "trainonce.recipes.distillation:distillation",
+    "streets": "trainonce.recipes.segmentation.tasks:streets",
+    "camvid": "trainonce.recipes.segmentation.tasks:camvid",
+    "ciss-paper": "trainonce.recipes.segmentation.tasks:ciss_paper",
 }
 
 

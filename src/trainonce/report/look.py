@@ -41,6 +41,8 @@ figure.first .still, figure.first .plot { max-width: 46rem; }
   figure.first { display: grid; grid-template-columns: minmax(0, 44rem) minmax(0, 1fr); gap: 2rem;
     align-items: center; } }
 figure svg { display: block; width: 100%; height: auto; }
+figure.picture { max-width: none; grid-column: 1 / -1; }
+figure.picture img { display: block; max-width: 100%; height: auto; }
 .still svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figcaption { margin-top: 0.1rem; max-width: 60ch; }
 .plot { width: 100%; height: 29rem; display: none; }

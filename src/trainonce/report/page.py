@@ -28,12 +28,14 @@ def page(
     unused: int = 0,
     live: Mapping[str, str] | None = None,
     library: str = "",
+    pictures: str = "",
 ) -> str:
     """The whole page.
 
     :param content: What is embedded as data.
     :param lacking: What figures were left out for, in a sentence each.
     :param live: Interactive versions of some figures, by name, as Plotly's JSON; ``library`` is Plotly's source.
+    :param pictures: What trials left to look at, as HTML.
     """
 
     def part(name: str, title: str, before: str, after: str = "") -> str:
@@ -47,6 +49,7 @@ def page(
         part("comparison", "The comparison", sections.comparison(summary)),
         part("weights", "The weights", ""),
         part("losses", "The losses", ""),
+        part("pictures", "Pictures", pictures),
         part("sensitivity", "Sensitivity", ""),
         part("controls", "Controls", sections.controls(summary)),
         part("diagnostics", "Diagnostics", sections.health(trials), left_out),

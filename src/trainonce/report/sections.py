@@ -111,7 +111,7 @@ def health(trials: Sequence[Listed]) -> str:
             error = trial.record.error or {}
             title = f"{', '.join(trial.plans)}, {trial.record.point.label}, seed {trial.record.seed}: "
             title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
-            parts.append(markup.folded(title, f"<pre>{markup.raw(error.get('traceback', 'no traceback'))}</pre>"))
+            parts.append(markup.folded(title, f"<pre>{markup.raw(error.get('traceback') or 'no traceback')}</pre>"))
     diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
     if diverged:
         names = [f"{', '.join(t.plans)}, {t.record.point.label}, seed {t.record.seed}" for t in diverged]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
-from trainonce.report import data, files, gallery
+from trainonce.report import data, files, gallery, pictures
 from trainonce.report.page import page
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
@@ -48,7 +48,8 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
 
         live, library = plots.all_as_json(summary, names), source()
     content = data.summary_json(summary, trials, names)
-    text = page(summary, trials, content, drawn, lacking, len(records) - len(trials), live, library)
+    left = pictures.section(summary, store)
+    text = page(summary, trials, content, drawn, lacking, len(records) - len(trials), live, library, left)
     contents = {
         **{f"figures/{d.entry.name}.svg": d.svg.encode() for d in drawn},
         **{f"figures/{d.entry.name}.png": d.png for d in drawn},

@@ -27,6 +27,8 @@ from trainonce.study.study import Study as Study
 from trainonce.study.summary import Summary as Summary
 from trainonce.study.task import Task as Task
 from trainonce.study.task import task as task
+from trainonce.study.trial import InputError as InputError
 from trainonce.study.trial import Trial as Trial
+from trainonce.study.trial import told_plainly as told_plainly
 
-__all__ = ["DamagedStore", "Record", "Study", "Summary", "Task", "Trial", "task"]
+__all__ = ["DamagedStore", "InputError", "Record", "Study", "Summary", "Task", "Trial", "task", "told_plainly"]

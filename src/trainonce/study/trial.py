@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
+import os
+import pickle
 import random
 import sys
 import time
@@ -14,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import trainonce
+from trainonce.study import ranks
 from trainonce.study.points import HISTORY
 from trainonce.terms import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from trainonce.composite import NonFinite
@@ -32,7 +36,8 @@ class Trial:
     """What a task's function receives: its criterion, its seed, its device, its folder, and whom to report to.
 
     ``seed`` is also torch's, Python's and numpy's when the function starts. ``dir`` is a folder of the trial's own,
-    for checkpoints and the like; it is emptied before a trial is run again.
+    for pictures, models and the like; it is emptied before a trial is run again, unless :meth:`save` has left a
+    checkpoint there.
     """
 
     def __init__(
@@ -60,6 +65,8 @@ class Trial:
         self._criterion: trainonce.CompositeLoss | None = None
         self._shown: tuple[int, int | None] | None = None
         self._note, self._told = "", 0.0
+        self._restored: Checkpoint | None = None
+        self._spent, self._began = 0.0, time.monotonic()
 
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
@@ -86,7 +93,9 @@ class Trial:
         """Put the criterion into the optimizer as the plan says, and record the run. Before schedulers and wrappers."""
         if self._criterion is None:
             raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
-        self.history = trainonce.History(self.dir / HISTORY)
+        if self._restored is None:
+            (self.dir / HISTORY).unlink(missing_ok=True)  # of a run whose checkpoint nobody asked for
+        self.history = trainonce.History(self.dir / HISTORY, step=self.steps or None)
         attachment = self._point.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
 
@@ -97,6 +106,42 @@ class Trial:
 
         optimizer.register_step_post_hook(count)
         return attachment
+
+    # Going on after an interruption
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Keep a checkpoint, in place of the last one, from which the trial goes on should it be stopped or killed.
+
+        :param state: Whatever :meth:`restore` shall give back: tensors, numbers, text, and dicts and lists of them,
+            such as the ``state_dict()`` of the model, the criterion, the optimizer and the schedule. Random states
+            are yours to keep. Counted steps, reports and the history are kept by the trial itself.
+        """
+        if self.history is None:
+            raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
+        if not ranks.is_first():
+            return
+        self.history.flush()
+        content = Checkpoint(self.steps, self.reports, self.seconds, dict(state))
+        write_checkpoint(self.dir, content)
+
+    def restore(self) -> Mapping[str, Any] | None:
+        """What :meth:`save` was last given, if the trial was interrupted after it; else None. Before ``attach``."""
+        if self.history is not None:
+            raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
+        found = ranks.from_first(read_checkpoint(self.dir) if ranks.is_first() else None)
+        if found is None:
+            return None
+        self._restored = found
+        self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
+        self._spent = found.seconds
+        return found.state
+
+    @property
+    def seconds(self) -> float:
+        """How long the trial has taken, with what went before an interruption and was not lost."""
+        return self._spent + time.monotonic() - self._began
+
+    # Being heard
 
     def report(self, step: int, **metrics: float) -> None:
         """Say how the selecting split stands after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``."""
@@ -114,6 +159,7 @@ class Trial:
         """Whether the plan gives this trial up, judging by the reports so far; then return. Only searches do."""
         if self._pruner is not None and self.reports and not self.pruned:
             self.pruned = self._pruner([(step, values[self._task.metric]) for step, values in self.reports])
+        self.pruned = ranks.from_first(self.pruned)
         return self.pruned
 
     def progress(self, step: int, total: int | None = None, note: str = "") -> None:
@@ -131,6 +177,62 @@ class Trial:
         if self._tell is not None and time.monotonic() - self._told > BEAT:
             self._told = time.monotonic()
             self._tell(*(self._shown or (self.steps, self.total)), self._note)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where an interrupted trial goes on."""
+
+    steps: int
+    reports: Sequence[tuple[int, Mapping[str, float]]]
+    seconds: float
+    state: Mapping[str, Any]
+
+
+#: The file of a trial's checkpoint, in its folder. It is removed when the trial has ended.
+CHECKPOINT = "checkpoint.pt"
+
+
+def write_checkpoint(folder: Path, content: Checkpoint) -> None:
+    """Replace the checkpoint in one move: a kill leaves the old one or the new one."""
+    beside = folder / f"{CHECKPOINT}.part"
+    try:
+        torch.save({field.name: getattr(content, field.name) for field in dataclasses.fields(content)}, beside)
+        os.replace(beside, folder / CHECKPOINT)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk with a RuntimeError
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        warnings.warn(
+            f"A checkpoint could not be written to {folder}: {error}. The training goes on; interrupted now, it would "
+            "start from the last one.",
+            stacklevel=3,
+        )
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint in a trial's folder, if there is one that can be read."""
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        return None
+    try:
+        return Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
+    except (OSError, RuntimeError, EOFError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        text = f"The checkpoint {path} cannot be read, and the trial starts anew: {str(error).splitlines()[0]}"
+        warnings.warn(text, stacklevel=3)
+        return None
+
+
+class InputError(ValueError):
+    """Something a person can mend, such as a missing file: shown as its sentence alone, without a traceback."""
+
+
+@contextlib.contextmanager
+def told_plainly() -> Iterator[None]:
+    """What goes wrong in here is a person's to mend: wrong settings, missing packages, files that cannot be used."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError) as error:
+        raise InputError(str(error)) from error
 
 
 def as_float(what: str, value: object) -> float:

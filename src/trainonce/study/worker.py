@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 import trainonce
+from trainonce.study import ranks
 from trainonce.study.points import Fixed, Point
 from trainonce.study.store import Record, Status, Store
 from trainonce.study.task import Task
-from trainonce.study.trial import Trial, finished, seed_everything
+from trainonce.study.trial import CHECKPOINT, InputError, Trial, finished, seed_everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +124,11 @@ def run(
             store.append(record)
         except OSError as error:
             return "stop", f"{error.strerror}."
+        if record.status == "failed" and ranks.count() > 1:
+            return (
+                "stop",
+                f"The trial failed, and with it those of the other processes: {(record.error or {})['message']}",
+            )
         return "end", record
 
 
@@ -131,12 +137,13 @@ def attempt(
 ) -> Record:
     """Train once and describe what came out, also when the task raises."""
     folder, start = store.folder(job.key), time.time()
-    shutil.rmtree(folder, ignore_errors=True)
+    if not (folder / CHECKPOINT).is_file():
+        shutil.rmtree(folder, ignore_errors=True)
     point, trial, metrics, error = job.point, None, dict[str, float](), None
     status: Status = "failed"
     said: list[str] = []
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         pruner = None
         if job.search is not None:
             known = (task.terms, task.direction, job.done, task.select_key)
@@ -145,6 +152,7 @@ def attempt(
         assert point is not None
         source = None if job.source is None else store.folder(job.source)
         trial = Trial(task, point, job.seed, dir=folder, device=device, source=source, pruner=pruner, tell=tell)
+        ranks.announce(point, job.seed, None if source is None else str(source))
         seed_everything(job.seed)
         with _collected(said):
             returned = task(trial)
@@ -161,9 +169,12 @@ def attempt(
                 )
             trial.history.flush()
     except (Exception, SystemExit) as caught:
-        traceback.print_exc()
         status = "failed"
-        error = {"type": type(caught).__name__, "message": str(caught), "traceback": traceback.format_exc()}
+        told = "" if isinstance(caught, InputError) else traceback.format_exc()
+        print(told or caught, file=sys.stderr)
+        error = {"type": type(caught).__name__, "message": str(caught), "traceback": told}
+    if status != "failed":
+        (folder / CHECKPOINT).unlink(missing_ok=True)
     weights = [] if trial is None or trial._criterion is None else trial._criterion.weights.tolist()
     if not all(map(math.isfinite, weights)):
         said.append("The weights were not finite at the end: some loss was not, or its gradient.")
@@ -176,7 +187,7 @@ def attempt(
         metrics=metrics,
         reports=[] if trial is None else trial.reports,
         weights=weights,
-        seconds=round(time.time() - start, 3),
+        seconds=round(time.time() - start if trial is None else trial.seconds, 3),
         fraction=1.0 if status in ("done", "diverged") else 0.0 if trial is None else round(trial.fraction, 4),
         ended=time.time(),
         device=device_name(device),

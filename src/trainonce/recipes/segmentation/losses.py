@@ -1,0 +1,76 @@
+"""The two terms: cross-entropy on the image, and how far its features are from those of its stylised copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainonce.recipes.segmentation.deeplab import DeepLab, upsampled
+from trainonce.recipes.segmentation.scenes import IGNORE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TERMS = ("ce", "invariance")
+Distance = Literal["l2", "l1"]
+Over = Literal["valid", "all"]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, over: Over = "valid") -> Tensor:
+    """The mean cross-entropy over the valid pixels, or with ``"all"`` over all, of which ignored ones count 0."""
+    total = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="sum")
+    return total / ((labels != IGNORE).sum().clamp(min=1) if over == "valid" else labels.numel())
+
+
+def invariance(pairs: Sequence[tuple[Tensor, Tensor]], distance: Distance = "l2") -> Tensor:
+    """The mean distance of the features of a layer, averaged over the layers. Gradients flow into both sides."""
+    function = F.mse_loss if distance == "l2" else F.l1_loss
+    return torch.stack([function(ours.float(), theirs.float()) for ours, theirs in pairs]).mean()
+
+
+class Losses(nn.Module):
+    """The terms of a batch. One module, so that one call is one forward pass for whatever wraps or compiles it.
+
+    :param layers: The encoder's stages whose features are compared; by default the last.
+    :param distance: ``"l2"`` or ``"l1"``.
+    :param over: Which pixels the cross-entropy is the mean over.
+    :param align_corners: How logits are brought to the labels' size.
+    """
+
+    def __init__(
+        self,
+        network: DeepLab,
+        layers: Sequence[str] = (),
+        distance: Distance = "l2",
+        over: Over = "valid",
+        align_corners: bool = True,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.layers = tuple(layers) or (network.last,)
+        unknown = [name for name in self.layers if name not in network.encoder.stages]
+        if unknown:
+            raise ValueError(f"layers are among {', '.join(network.encoder.stages)}; got {', '.join(unknown)}.")
+        if distance not in ("l2", "l1"):
+            raise ValueError(f"distance is 'l2' or 'l1'; got {distance!r}.")
+        if over not in ("valid", "all"):
+            raise ValueError(f"The cross-entropy is over 'valid' or 'all' pixels; got {over!r}.")
+        self.distance, self.over, self.align_corners = distance, over, align_corners
+
+    def forward(self, images: Tensor, stylised: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        if self.network.batch_norm == "frozen":  # images do not see each other: one pass does for both
+            logits, features = self.network(torch.cat([images, stylised]), self.layers)
+            logits = logits[: len(images)]
+            pairs = {name: features[name].split(len(images)) for name in self.layers}
+        else:
+            logits, features = self.network(images, self.layers)
+            others = self.network(stylised, self.layers).features
+            pairs = {name: (features[name], others[name]) for name in self.layers}
+        logits = upsampled(logits, labels.shape[-2:], self.align_corners)
+        return {
+            "ce": cross_entropy(logits, labels, self.over),
+            "invariance": invariance(list(pairs.values()), self.distance),
+        }

@@ -1,0 +1,105 @@
+"""Scenes: images with labels, wherever they come from, and the four sets that a recipe needs of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+#: The label of pixels that count for nothing.
+IGNORE = 255
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """What pixels can be: class ``i`` has the ``i``-th name and, in pictures, the ``i``-th colour."""
+
+    names: tuple[str, ...]
+    colours: tuple[tuple[int, int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Scenes(Protocol):
+    """A list of images with labels. Each is read, or made, when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def name(self, index: int) -> str:
+        """What to call the scene in a message: its file, if it has one."""
+        ...
+
+    def image(self, index: int) -> Tensor:
+        """uint8, RGB, (3, height, width)."""
+        ...
+
+    def label(self, index: int) -> Tensor:
+        """uint8, (height, width): classes, or :data:`IGNORE`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Domains:
+    """What a recipe trains and tests on. Labels of ``style`` are never read.
+
+    :param source: Labelled scenes to train on.
+    :param style: Scenes of the other domain, whose look the source borrows.
+    :param validation: Scenes of the other domain that choose among weights.
+    :param test: Scenes of the other domain that are reported.
+    :param others: Further sets to report on, by name.
+    """
+
+    classes: Classes
+    source: Scenes
+    style: Scenes
+    validation: Scenes
+    test: Scenes
+    others: Mapping[str, Scenes] = dataclasses.field(default_factory=dict)
+
+    def sets(self) -> dict[str, Scenes]:
+        """All of them by name; a set that serves twice is there twice."""
+        fixed = {"source": self.source, "style": self.style, "validation": self.validation, "test": self.test}
+        return {**fixed, **self.others}
+
+    def limited(self, most: int) -> Domains:
+        """The same with at most so many scenes of each set, evenly spread; 0: with all."""
+        if not most:
+            return self
+        kept = {name: Subset(scenes, spread(len(scenes), most)) for name, scenes in self.sets().items()}
+        fixed = {name: kept.pop(name) for name in ("source", "style", "validation", "test")}
+        return Domains(self.classes, **fixed, others=kept)
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """A few indices, evenly over all.
+
+    >>> spread(10, 4)
+    [1, 3, 6, 8]
+    """
+    few = min(count, wanted)
+    return [(2 * i + 1) * count // (2 * few) for i in range(few)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subset:
+    """Some of the scenes of another list, in the given order."""
+
+    whole: Scenes
+    indices: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return self.whole.name(self.indices[index])
+
+    def image(self, index: int) -> Tensor:
+        return self.whole.image(self.indices[index])
+
+    def label(self, index: int) -> Tensor:
+        return self.whole.label(self.indices[index])

@@ -1,0 +1,143 @@
+"""CISS-source as tasks: cross-entropy on the labelled source image, and invariance of features under stylisation.
+
+- ``streets``: generated scenes, a small network from scratch; minutes on a CPU, nothing to download.
+- ``camvid``: real images, day to dusk, an encoder with ImageNet weights.
+- ``ciss-paper``: Cityscapes to ACDC with the paper's numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from trainonce.recipes.segmentation.losses import TERMS
+from trainonce.recipes.segmentation.scenes import Domains, Subset
+from trainonce.recipes.segmentation.settings import Settings, configured
+from trainonce.study import task, told_plainly
+
+if TYPE_CHECKING:
+    from trainonce.study import Trial
+
+# The generated scenes
+
+
+STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", steps=300, batch=4, lr=0.02, head_lr=1.0)
+
+
+@task(
+    terms=TERMS,
+    metric="miou",
+    direction="maximize",
+    unit="%",
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.02},
+    name="streets",
+)
+@configured(STREETS)
+def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
+    """Generated street scenes, day to night; cross-entropy, feature invariance."""
+    from trainonce.recipes.segmentation import streets as generated
+    from trainonce.recipes.segmentation.training import train
+
+    with told_plainly():
+        domains = generated.load(trial.seed, size=settings.size or generated.SIZE, target=settings.protocol)
+    return train(trial, domains, settings)
+
+
+# CamVid
+
+
+CAMVID = Settings(
+    protocol="day2dusk",
+    crop=(256, 256),
+    backbone="lite0",
+    weights="package",
+    batch_norm="frozen",
+    steps=1000,
+    batch=8,
+    lr=0.01,
+    head_lr=1.0,
+    precision="bfloat16",
+    graphed=True,
+)
+
+
+@task(
+    terms=TERMS,
+    metric="miou",
+    direction="maximize",
+    unit="%",
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.01},
+    name="camvid",
+)
+@configured(CAMVID)
+def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
+    """CamVid, labelled by day and tested at dusk; cross-entropy, feature invariance."""
+    from trainonce.recipes.segmentation import camvid as data
+    from trainonce.recipes.segmentation.training import train
+
+    with told_plainly():
+        domains = data.load(_root(settings), settings.protocol, settings.size or None)
+    return train(trial, domains, settings)
+
+
+# The paper
+
+
+PAPER = Settings(
+    protocol="halves",
+    frame=(1024, 1920),
+    crop=(1024, 1024),
+    backbone="resnet-101",
+    batch_norm="batch",
+    resident=False,
+    steps=148_750,
+    batch=1,
+    lr=2.5e-4,
+    head_lr=10.0,
+    keep_every=1000,
+    keep_model=True,
+)
+
+
+@task(
+    terms=TERMS,
+    metric="miou",
+    direction="maximize",
+    unit="%",
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 2.5e-4},
+    name="ciss-paper",
+)
+@configured(PAPER)
+def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
+    """CISS-source on Cityscapes and ACDC with the paper's numbers; cross-entropy, feature invariance."""
+    from trainonce.recipes.segmentation.training import train
+
+    with told_plainly():
+        domains = cityscapes_to_acdc(_root(settings), settings.size or None)
+    return train(trial, domains, settings)
+
+
+def cityscapes_to_acdc(root: str, size: tuple[int, int] | None) -> Domains:
+    """Cityscapes' training set and ACDC's. ACDC's validation set chooses with one half and is reported on with the
+    other; ``val`` is all of it, as the paper reports."""
+    from trainonce.recipes.segmentation import acdc, cityscapes
+
+    target = acdc.find(root)
+    validation = acdc.load(target, "val", size)
+    halves = [Subset(validation, part) for part in acdc.halves(validation)]
+    return Domains(
+        cityscapes.CLASSES,
+        source=cityscapes.load(cityscapes.find(root), "train", size),
+        style=acdc.load(target, "train", size, labelled=False),
+        validation=halves[0],
+        test=halves[1],
+        others={"val": validation},
+    )
+
+
+def _root(settings: Settings) -> str:
+    root = settings.data_root or os.environ.get("TRAINONCE_DATA", "")
+    if not root:
+        raise FileNotFoundError("This recipe reads data: give its folder with --data-root, or in TRAINONCE_DATA.")
+    return root

@@ -1,0 +1,203 @@
+"""The training of CISS-source under a trial's weights: from scenes to metrics, resumable, on one or several devices."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import trainonce
+from trainonce.recipes.segmentation import batches, iou, panels
+from trainonce.recipes.segmentation.check import check
+from trainonce.recipes.segmentation.deeplab import DeepLab, load_encoder
+from trainonce.recipes.segmentation.evaluate import Examined, counted, predicted
+from trainonce.recipes.segmentation.losses import Losses
+from trainonce.recipes.segmentation.scenes import spread
+from trainonce.recipes.segmentation.stylise import stylise
+from trainonce.study import told_plainly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch.optim import Optimizer
+
+    from trainonce.recipes.segmentation.scenes import Domains
+    from trainonce.recipes.segmentation.settings import Settings
+    from trainonce.study import Trial
+
+
+def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float] | None:
+    """Train once and return the mean intersection over union on every set that is reported, in percent."""
+    device, rank, ranks = trial.device, *_place()
+    domains = domains.limited(settings.limit)
+    with told_plainly():
+        if settings.check and rank == 0:
+            check(domains, settings.frame or settings.crop, same_size=settings.resident)
+        network = built(len(domains.classes), settings, device)
+    saved = trial.restore()
+    criterion = trial.criterion()
+    optimizer = made(network, settings)
+    trial.attach(optimizer)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, settings))
+    kept: dict[str, Any] = {"network": network, "criterion": criterion, "optimizer": optimizer, "schedule": schedule}
+    if saved is not None:
+        for name, part in kept.items():
+            part.load_state_dict(saved[name])
+    losses = wrapped(network, settings, device)
+    examined = {
+        name: Examined(scenes, settings, device, (rank, ranks))
+        for name, scenes in domains.sets().items()
+        if name not in ("source", "style")
+    }
+
+    def score(name: str) -> Tensor:
+        return counted(network, examined[name], len(domains.classes), settings, device)
+
+    first = 0 if saved is None else saved["step"]
+    every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
+    for step, batch in fed(domains, settings, trial.seed, device, first, (rank, ranks)):
+        optimizer.zero_grad()
+        with autocast(settings, device):
+            terms = losses(*batch)
+        criterion(terms).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        if step % every == 0 and step < settings.steps:
+            trial.report(step, miou=iou.mean(score("validation")))
+            if trial.should_prune():
+                return None
+        if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
+            trial.save({"step": step, **{name: part.state_dict() for name, part in kept.items()}})
+    found = {name: score(name) for name in examined}
+    if rank == 0:
+        _keep(trial, network, domains, settings)
+    return metrics(found, domains.classes.names)
+
+
+def fed(
+    domains: Domains, settings: Settings, seed: int, device: torch.device, first: int, place: tuple[int, int]
+) -> Iterator[tuple[int, batches.Batch]]:
+    """The batches of the steps after the first ones, each with the number of its step, from 1."""
+    source = (batches.Resident if settings.resident else batches.Stream)(domains, settings, device)
+    counts = (len(domains.source), len(domains.style))
+    order = batches.Order(*counts, settings.batch, settings.flip, seed, range(first, settings.steps), place)
+    for step, chosen, whole in zip(order.steps, order, source.wholes(order), strict=True):
+        batch = batches.prepared(whole, chosen, settings.crop, settings.bandwidth)
+        if not settings.channels_last:
+            batch = batches.Batch(batch.images.contiguous(), batch.stylised.contiguous(), batch.labels)
+        yield step + 1, batch
+
+
+# Parts of it
+
+
+def built(classes: int, settings: Settings, device: torch.device) -> DeepLab:
+    """The network on its device, with pretrained weights where there are some."""
+    network = DeepLab(
+        classes,
+        settings.backbone,
+        style=settings.style,
+        batch_norm=settings.batch_norm,  # type: ignore[arg-type]
+    )
+    if settings.weights:
+        load_encoder(network, settings.weights)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
+    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+    return network.to(device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+
+def made(network: DeepLab, settings: Settings) -> Optimizer:
+    """The optimizer: the encoder's parameters, and the head's with their own learning rate."""
+    encoder = [p for p in network.encoder.parameters() if p.requires_grad]
+    groups = [
+        {"params": encoder, "lr": settings.lr},
+        {"params": list(network.head.parameters()), "lr": settings.lr * settings.head_lr},
+    ]
+    kind = trainonce.SGDW if settings.decoupled else torch.optim.SGD
+    return kind(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+
+
+def rate(step: int, settings: Settings) -> float:
+    """The learning rate at a step, relative to that of the start."""
+    return 1.0 if settings.schedule == "constant" else (1 - min(step, settings.steps) / settings.steps) ** 0.9
+
+
+def wrapped(network: DeepLab, settings: Settings, device: torch.device) -> nn.Module:
+    """The losses as a module, compiled and spread over the processes where that is asked for."""
+    layers = [name.strip() for name in settings.layers.split(",") if name.strip()]
+    losses: Any = Losses(network, layers, settings.distance, settings.over, settings.align_corners)  # type: ignore[arg-type]
+    losses.train()
+    if settings.compile:
+        losses = torch.compile(losses, dynamic=False)
+    if _place()[1] > 1:
+        losses = DistributedDataParallel(losses, device_ids=[device.index] if device.type == "cuda" else None)
+    elif settings.graphed and device.type == "cuda":
+        losses = graphed(losses, settings, device)
+    return losses  # type: ignore[no-any-return]
+
+
+def graphed(losses: Losses, settings: Settings, device: torch.device) -> Any:
+    """The losses as two recorded graphs, of the forward and of the backward pass, each one launch."""
+    buffers = {name: buffer.clone() for name, buffer in losses.named_buffers()}
+    pieces = [torch.rand(settings.batch, *settings.crop, 3, device=device).permute(0, 3, 1, 2) for _ in range(2)]
+    labels = torch.zeros(settings.batch, *settings.crop, dtype=torch.long, device=device)
+    with autocast(settings, device):
+        recorded = torch.cuda.make_graphed_callables(losses, (*pieces, labels))
+    for name, buffer in losses.named_buffers():
+        buffer.copy_(buffers[name])  # recording has run the network, on nothing
+    return recorded
+
+
+def autocast(settings: Settings, device: torch.device) -> torch.autocast:
+    """Graphs cannot keep the weights that autocast has converted from one call to the next."""
+    wanted = settings.precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted, cache_enabled=not settings.graphed)
+
+
+def metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, float]:
+    """The mean of each set, and of the test set also each class."""
+    each = {f"{name}/miou": iou.mean(counts) for name, counts in found.items()}
+    values = (100 * iou.per_class(found["test"])).tolist()
+    return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
+
+
+def _place() -> tuple[int, int]:
+    """Which process this is, of how many."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+def _keep(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
+    """The network, if it is wanted, and what a person looks at."""
+    if settings.keep_model:
+        torch.save(network.state_dict(), trial.dir / "network.pt")
+    try:
+        pictures(trial, network, domains, settings)
+    except (ImportError, OSError, ValueError) as error:  # not at the end of a long training
+        warnings.warn(f"No pictures were written: {error}", stacklevel=2)
+
+
+def pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
+    """Two panels: some scenes of the test set, and source scenes with the stylised copies, which the network sees."""
+    network.eval()
+
+    def seen(image: Tensor) -> Tensor:
+        return predicted(network, image[None].to(trial.device), image.shape[-2:], settings)[0].cpu()
+
+    tests = [(domains.test.image(i), domains.test.label(i)) for i in spread(len(domains.test), PICTURES)]
+    rows = [(image, label, seen(image)) for image, label in tests]
+    folder = trial.dir / "pictures"
+    panels.panel(rows, domains.classes, folder / "test.png", ("image", "truth", "prediction"))
+    copies = []
+    for i, j in zip(*(spread(len(s), PICTURES) for s in (domains.source, domains.style)), strict=False):
+        image, style = domains.source.image(i).float(), domains.style.image(j).float()
+        copy = stylise(image[None], style[None], settings.bandwidth)[0].clamp(0, 255)
+        copies.append((image, copy, domains.source.label(i), seen(copy)))
+    panels.panel(copies, domains.classes, folder / "source.png", ("image", "stylised", "truth", "its prediction"))
+
+
+PICTURES = 4

@@ -1,0 +1,277 @@
+"""The segmentation recipe from end to end, on generated streets and on miniatures of the real folders."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from _street_folders import write_acdc, write_camvid, write_cityscapes
+from test_study_resume import torchrun
+
+from trainonce import cli
+from trainonce.recipes import RECIPES, load
+from trainonce.recipes.segmentation import streets as generated
+from trainonce.recipes.segmentation import tasks, training
+from trainonce.recipes.segmentation.settings import Settings
+from trainonce.study import Study
+from trainonce.study.trial import CHECKPOINT
+
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+TINY = {"size": (32, 64), "crop": (32, 32), "batch": 2, "steps": 4, "evaluations": 2, "limit": 4}
+
+
+def train(out, task, plan="one-shot", **settings):
+    study = Study(task.using(**settings), out, seeds=1).add(plan)
+    study.run(workers=0, show=False, device="cpu")
+    record = list(study.store.read().values())[-1]
+    assert record.status == "done", record.error
+    return record, study.store.folder(record.key)
+
+
+# Streets
+
+
+def test_streets_train_and_leave_pictures_and_metrics(tmp_path):
+    record, folder = train(tmp_path, tasks.streets, **TINY, keep_model=True)
+    assert {"validation/miou", "test/miou", "day/miou", "test/iou road"} <= set(record.metrics)
+    assert 0 <= record.metrics["test/miou"] <= 100
+    assert [step for step, _ in record.reports] == [2]
+    assert {p.name for p in (folder / "pictures").iterdir()} == {"test.png", "source.png"}
+    assert "head.0.weight" in torch.load(folder / "network.pt", weights_only=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_norm": "frozen", "layers": "layer2, layer4", "distance": "l1", "over": "all", "align_corners": False},
+        {"batch_norm": "batch", "schedule": "poly", "decoupled": True, "weight_decay": 2.0, "head_lr": 1.0},
+        {"style": "caffe", "channels_last": False, "resident": False, "readers": 0, "check": False},
+        {"protocol": "fog", "frame": (32, 48), "flip": 0.0, "graphed": True, "precision": "tf32"},
+    ],
+)
+def test_options_can_be_combined(tmp_path, settings):
+    train(tmp_path, tasks.streets, **(TINY | settings))
+
+
+def test_a_small_network_learns_the_streets(tmp_path):
+    """The mean intersection over union by day, from what guessing the road everywhere gives to over twice that."""
+    settings = {"size": (48, 96), "crop": (48, 64), "evaluations": 0, "lr": 0.05, "steps": 60, "limit": 40}
+    learned = train(tmp_path, tasks.streets, "base", **settings)[0].metrics["day/miou"]
+    day = generated.load(0, size=(48, 96)).limited(40).others["day"]
+    road = [(day.label(i) == 2).float().mean().item() for i in range(40)]
+    guessed = 100 * sum(road) / 40 / 7
+    assert learned > 2 * guessed > 5
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch, resident, capsys):
+    settings = TINY | {"steps": 7, "keep_every": 3, "resident": resident, "readers": 0, "schedule": "poly"}
+    straight, there = train(tmp_path / "a", tasks.streets, **settings)
+    real, calls = training.autocast, []
+
+    def stopping(*given):
+        calls.append(given)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(training, "autocast", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "b", tasks.streets, **settings)
+    monkeypatch.setattr(training, "autocast", real)
+    (folder,) = (tmp_path / "b" / "trials").iterdir()
+    assert torch.load(folder / CHECKPOINT, weights_only=True)["steps"] == 3
+    resumed, here = train(tmp_path / "b", tasks.streets, **settings)
+    assert resumed.metrics == pytest.approx(straight.metrics, abs=0, nan_ok=True)
+    assert resumed.weights == straight.weights
+    assert resumed.reports == straight.reports
+    assert (here / "history.jsonl").read_bytes() == (there / "history.jsonl").read_bytes()
+
+
+@pytest.mark.dist
+def test_two_processes_with_one_scene_each_are_one_with_two(tmp_path):
+    given = ["run", "streets", "--steps", "3", "--seed", "1", "--device", "cpu"]
+    settings = {"size": "32,64", "crop": "32,32", "evaluations": 0, "batch_norm": "frozen", "limit": 6}
+    given += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    torchrun(tmp_path, *given, "--set", "batch=1", "--out", "two")
+    alone = [sys.executable, "-m", "trainonce", *given, "--set", "batch=2", "--out", "one"]
+    done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    two, one = (json.loads((tmp_path / name / "trials.jsonl").read_text()) for name in ("two", "one"))
+    assert two["weights"] == pytest.approx(one["weights"], rel=1e-4)
+    for name in ("test/miou", "validation/miou"):
+        assert two["metrics"][name] == pytest.approx(one["metrics"][name], abs=2.0)
+
+
+# Miniatures of the real folders
+
+
+SMALL = {"backbone": "resnet-18", "frame": "48,96", "crop": "48,64", "readers": 1, "evaluations": 2}
+
+
+def command(name, root, *more, code=0, **settings):
+    sets = [part for key, value in (SMALL | settings).items() for part in ("--set", f"{key}={value}")]
+    given = ["run", name, "--data-root", str(root), "--device", "cpu", "--workers", "0", *sets, *map(str, more)]
+    assert cli.main(given) == code
+
+
+@pytest.fixture
+def miniature(tmp_path):
+    root = tmp_path / "data"
+    write_cityscapes(root / "cityscapes")
+    write_acdc(root / "acdc")
+    return root
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_ciss_paper_runs_on_a_miniature(tmp_path, capsys, flat):
+    root = tmp_path / "data"
+    write_cityscapes(root / "cityscapes", labels="labelTrainIds" if flat else "labelIds")
+    write_acdc(root / "acdc", flat=flat)
+    command("ciss-paper", root, "--steps", 20, "--out", tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "validation/miou" in said
+    assert "val/miou" in said
+    (folder,) = (tmp_path / "out" / "trials").iterdir()
+    assert (folder / "network.pt").exists()
+    assert len((folder / "history.jsonl").read_text().splitlines()) == 21
+
+
+def test_the_paper_is_the_paper():
+    task = load("ciss-paper")
+    settings = Settings(**task.settings)
+    assert (settings.steps, settings.batch, settings.lr, settings.momentum) == (148_750, 1, 2.5e-4, 0.9)
+    assert (settings.backbone, settings.crop, settings.schedule) == ("resnet-101", (1024, 1024), "constant")
+    assert task.one_shot["lr"] == settings.lr
+    assert task.one_shot["init"] == pytest.approx(0.0183156, rel=1e-5)
+    assert settings.steps == 50 * 2975
+
+
+@pytest.mark.parametrize("name", ["streets", "camvid", "ciss-paper"])
+def test_the_exponents_learning_rate_is_always_explicit(name):
+    assert load(name).one_shot["lr"] == Settings(**load(name).settings).lr
+    assert name in RECIPES
+
+
+@pytest.mark.parametrize("protocol", ["day2dusk", "official"])
+def test_camvid_runs_on_a_miniature(tmp_path, capsys, protocol):
+    root = tmp_path / "data"
+    write_camvid(root, layout="zip")
+    more = {"backbone": "resnet-small", "weights": "", "frame": "", "crop": "32,48", "batch": 2, "protocol": protocol}
+    command("camvid", root, "--steps", 2, "--out", tmp_path / "out", **more, precision="float32")
+    said = capsys.readouterr().out
+    assert "test/iou bicyclist" in said
+    assert ("day/miou" in said) is (protocol == "day2dusk")
+
+
+# What a person sees when the data are not right
+
+
+def complaint(capsys, *given, **more):
+    command(*given, "--steps", 2, code=1, **more)
+    return capsys.readouterr().err
+
+
+def test_a_label_out_of_range_is_named(tmp_path, miniature, capsys):
+    from PIL import Image
+
+    path = sorted((miniature / "cityscapes").rglob("gtFine/train/*/aachen*_labelIds.png"))[0]
+    wrong = Image.open(path).copy()
+    wrong.putpixel((3, 3), 77)
+    wrong.save(path)
+    said = complaint(capsys, "ciss-paper", miniature, "--out", tmp_path / "out")
+    assert f"The label {path} may hold the values" in said
+    assert "it holds 77 (1 pixel)" in said
+    assert "Traceback" not in said
+
+
+def test_a_corrupt_image_is_named(tmp_path, miniature, capsys):
+    path = sorted((miniature / "acdc").rglob("*/train/*/*_rgb_anon.png"))[0]
+    path.write_bytes(path.read_bytes()[:200])
+    said = complaint(capsys, "ciss-paper", miniature, "--out", tmp_path / "out")
+    assert f"The image {path} cannot be read" in said
+
+
+def test_a_missing_label_is_named(tmp_path, miniature, capsys):
+    path = sorted((miniature / "cityscapes").rglob("gtFine/train/*/aachen*_labelIds.png"))[0]
+    path.unlink()
+    said = complaint(capsys, "ciss-paper", miniature, "--out", tmp_path / "out")
+    assert f"has no label: there is no {path}" in said
+
+
+def test_a_crop_larger_than_the_scenes_is_named(tmp_path, miniature, capsys):
+    said = complaint(capsys, "ciss-paper", miniature, "--out", tmp_path / "out", frame="", crop="512,512")
+    assert "must be as large as the crop of 512x512" in said
+
+
+def test_an_empty_folder_is_named(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    said = complaint(capsys, "ciss-paper", tmp_path / "data", "--out", tmp_path / "out")
+    assert f"{tmp_path / 'data'} is empty" in said
+
+
+def test_no_folder_at_all_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("TRAINONCE_DATA", raising=False)
+    assert cli.main(["run", "camvid", "--device", "cpu", "--workers", "0", "--out", str(tmp_path / "out")]) == 1
+    assert "give its folder with --data-root, or in TRAINONCE_DATA" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_a_file_that_breaks_during_training_does_not_end_it(tmp_path, miniature, capsys, monkeypatch):
+    real = training.check
+
+    def checked_then_broken(domains, *given, **more):
+        real(domains, *given, **more)
+        for scenes in (domains.source, domains.test):
+            path = scenes.name(0)
+            with open(path, "r+b") as file:
+                file.truncate(100)
+
+    monkeypatch.setattr(training, "check", checked_then_broken)
+    command("ciss-paper", miniature, "--steps", 8, "--out", tmp_path / "out", readers=0)
+    record = json.loads((tmp_path / "out" / "trials.jsonl").read_text())
+    told = " ".join(record["warnings"])
+    assert record["status"] == "done"
+    assert "A scene cannot be read, and the next took its place" in told
+    assert "left out of the metric" in told
+
+
+@pytest.mark.skipif("TRAINONCE_DATA" not in os.environ, reason="TRAINONCE_DATA names no folder with camvid.zip")
+def test_camvid_runs_on_the_real_images(tmp_path, capsys):
+    root = os.environ["TRAINONCE_DATA"]
+    more = {"backbone": "resnet-small", "weights": "", "frame": "", "size": "90,120", "crop": "64,64", "batch": 2}
+    command("camvid", root, "--steps", 3, "--out", tmp_path / "out", **more, precision="float32")
+    assert "day/miou" in capsys.readouterr().out
+
+
+# Parts
+
+
+def test_the_rate_falls_to_nothing():
+    constant, poly = Settings(steps=10), Settings(steps=10, schedule="poly")
+    assert [training.rate(s, constant) for s in (0, 5, 10)] == [1, 1, 1]
+    assert [training.rate(s, poly) for s in (0, 5, 10)] == [1, pytest.approx(0.5**0.9), 0]
+
+
+def test_the_head_has_its_own_rate_and_frozen_parameters_are_left_out():
+    settings = Settings(lr=0.1, head_lr=10.0, batch_norm="frozen")
+    network = training.built(3, settings, torch.device("cpu"))
+    encoder, head = training.made(network, settings).param_groups
+    assert (encoder["lr"], head["lr"]) == (0.1, 1.0)
+    assert all(p.requires_grad for group in (encoder, head) for p in group["params"])
+    assert len(head["params"]) == 8
+
+
+def test_no_pictures_are_no_reason_to_lose_a_training(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise ImportError("no matplotlib")
+
+    monkeypatch.setattr(training.panels, "panel", broken)
+    with pytest.warns(UserWarning, match="No pictures were written: no matplotlib"):
+        record, _ = train(tmp_path, tasks.streets, **TINY)
+    assert record.status == "done"
+    assert dataclasses.is_dataclass(record)

@@ -1,0 +1,228 @@
+"""Trials that go on after an interruption, and trials that several processes train together."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from _tasks import TERMS
+
+import trainonce
+from trainonce.study import Study, task
+from trainonce.study.points import HISTORY, Learned
+from trainonce.study.trial import CHECKPOINT, Trial, read_checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+
+@task(terms=TERMS, metric="error", direction="minimize", one_shot={"lr": 0.05})
+def slow(trial, *, steps=12, keep=4, stop_at=0, flag=""):
+    """Keeps checkpoints, and is stopped once in the middle if asked to."""
+    saved = trial.restore()
+    weights = torch.nn.Parameter(torch.zeros(2))
+    criterion = trial.criterion()
+    optimizer = torch.optim.SGD([weights], lr=0.05, momentum=0.9)
+    trial.attach(optimizer)
+    if saved is not None:
+        weights.data.copy_(saved["weights"])
+        optimizer.load_state_dict(saved["optimizer"])
+        criterion.load_state_dict(saved["criterion"])
+    for step in range(1 + (saved["step"] if saved else 0), steps + 1):
+        if step == stop_at and not os.path.exists(flag):
+            Path(flag).touch()
+            raise RuntimeError("stopped")
+        optimizer.zero_grad()
+        loss = (weights - torch.tensor([2.0, 1.0]) * (1 + 0.1 * step)).square().sum()
+        criterion(fit=loss, small=weights[0].square() + 0.1, flat=weights[1].square() + 0.1).backward()
+        optimizer.step()
+        if step % 3 == 0:
+            trial.report(step, error=loss.item())
+        if step % keep == 0:
+            state = {"weights": weights.data, "optimizer": optimizer.state_dict(), "criterion": criterion.state_dict()}
+            trial.save({"step": step, **state})
+    return {"validation/error": loss.item(), "test/error": weights.sum().item()}
+
+
+def run(out, *, plan="one-shot", **settings):
+    study = Study(slow.using(**settings), out, seeds=1).add(plan)
+    study.run(workers=0, show=False)
+    (record,) = study.store.read().values()
+    return record, study.store.folder(record.key)
+
+
+@pytest.mark.parametrize("stop_at", [3, 6, 9, 11])
+@pytest.mark.parametrize("plan", ["one-shot", "uniform"])
+def test_a_stopped_trial_goes_on_and_ends_as_if_it_had_not_been_stopped(tmp_path, stop_at, plan, capsys):
+    flag = str(tmp_path / "flag")
+    straight, there = run(tmp_path / "a", plan=plan, stop_at=0, flag=flag)
+    first, _ = run(tmp_path / "b", plan=plan, stop_at=stop_at, flag=flag)
+    assert first.status == "failed"
+    second, here = run(tmp_path / "b", plan=plan, stop_at=stop_at, flag=flag)
+    assert second.status == "done"
+    assert second.metrics == straight.metrics
+    assert second.weights == straight.weights
+    assert second.reports == straight.reports
+    assert (here / HISTORY).read_bytes() == (there / HISTORY).read_bytes()
+    assert not (here / CHECKPOINT).exists()
+
+
+def test_the_time_before_the_interruption_counts(tmp_path, monkeypatch, capsys):
+    flag = str(tmp_path / "flag")
+    run(tmp_path / "b", stop_at=6, flag=flag)
+    (folder,) = (tmp_path / "b" / "trials").iterdir()
+    content = torch.load(folder / CHECKPOINT, weights_only=True)
+    torch.save(content | {"seconds": 1000.0}, folder / CHECKPOINT)
+    assert 1000 < run(tmp_path / "b", stop_at=6, flag=flag)[0].seconds < 1060
+
+
+def test_a_damaged_checkpoint_is_said_and_the_trial_starts_anew(tmp_path, capsys):
+    flag = str(tmp_path / "flag")
+    straight, _ = run(tmp_path / "a", stop_at=0, flag=flag)
+    run(tmp_path / "b", stop_at=6, flag=flag)
+    (folder,) = (tmp_path / "b" / "trials").iterdir()
+    path = folder / CHECKPOINT
+    path.write_bytes(path.read_bytes()[:500])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        record, _ = run(tmp_path / "b", stop_at=6, flag=flag)
+    assert record.metrics == straight.metrics
+    assert any("cannot be read, and the trial starts anew" in text for text in record.warnings)
+
+
+def trial_in(folder, **more):
+    return Trial(slow, Learned(), 0, dir=folder, **more)
+
+
+def test_what_is_saved_replaces_what_was_and_is_never_half_written(tmp_path, monkeypatch):
+    trial = trial_in(tmp_path)
+    trial.criterion()
+    trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+    trial.save({"step": 1})
+    trial.save({"step": 2})
+    assert read_checkpoint(tmp_path).state == {"step": 2}
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.warns(UserWarning, match="checkpoint could not be written .* No space left .* from the last one"):
+        trial.save({"step": 3})
+    assert read_checkpoint(tmp_path).state == {"step": 2}
+    assert {p.name for p in tmp_path.iterdir()} == {CHECKPOINT, HISTORY}
+
+
+def test_the_order_of_calls_is_checked(tmp_path):
+    trial = trial_in(tmp_path)
+    with pytest.raises(RuntimeError, match=r"trial.save needs the optimizer attached first"):
+        trial.save({})
+    trial.criterion()
+    trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+    with pytest.raises(RuntimeError, match="restore first, then attach, then load"):
+        trial.restore()
+
+
+def test_a_checkpoint_that_nobody_asks_for_does_not_stand_in_the_way(tmp_path):
+    first = trial_in(tmp_path)
+    criterion = first.criterion()
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    first.attach(optimizer)
+    criterion(fit=parameter.sum(), small=parameter.sum(), flat=parameter.sum()).backward()
+    optimizer.step()
+    first.save({"step": 1})
+    second = trial_in(tmp_path)
+    second.criterion()
+    second.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+    assert len(second.history) == 0
+
+
+# Several processes
+
+
+def torchrun(folder, *arguments, code=0):
+    """The command under torchrun, with two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "--no-python"]
+    command += [sys.executable, "-m", "trainonce", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+PAIRED = textwrap.dedent("""
+    import os
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    from trainonce.study import ranks, task
+
+    @task(terms=["fit", "small"], metric="error", direction="minimize", one_shot={"lr": 0.1})
+    def paired(trial, *, steps=8, stop_at=0, break_at=-1):
+        saved = trial.restore()
+        rank = torch.distributed.get_rank() if ranks.count() > 1 else 0
+        model = torch.nn.Linear(1, 1, dtype=torch.float64)
+        criterion = trial.criterion().double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        trial.attach(optimizer)
+        if saved is not None:
+            model.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+            criterion.load_state_dict(saved["criterion"])
+        forward = DistributedDataParallel(model) if ranks.count() > 1 else model
+        x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        mine = x[rank : rank + 1] if ranks.count() > 1 else x
+        for step in range(1 + (saved["step"] if saved else 0), steps + 1):
+            if step == break_at and rank == 0 and saved is None:
+                raise ValueError("broken on purpose")
+            optimizer.zero_grad()
+            found = forward(mine)
+            criterion(fit=(found - 3 * mine).square().mean(), small=found.square().mean()).backward()
+            optimizer.step()
+            if step % 3 == 0:
+                parts = {"model": model, "optimizer": optimizer, "criterion": criterion}
+                trial.save({"step": step, **{name: part.state_dict() for name, part in parts.items()}})
+        return {"validation/error": model.weight.item(), "test/error": model.bias.item()}
+""")
+
+
+@pytest.mark.dist
+def test_two_processes_train_as_one_would(tmp_path):
+    (tmp_path / "paired.py").write_text(PAIRED)
+    said = torchrun(tmp_path, "run", "paired.py", "--out", "two")
+    assert said.count("Recorded in") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "trainonce", "run", "paired.py", "--out", "one", "--device", "cpu"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    two, one = (json.loads((tmp_path / name / "trials.jsonl").read_text()) for name in ("two", "one"))
+    for name, value in one["metrics"].items():
+        assert two["metrics"][name] == pytest.approx(value, abs=1e-12)
+    assert two["weights"] == pytest.approx(one["weights"], abs=1e-7)
+
+
+@pytest.mark.dist
+def test_several_plans_and_a_failure_that_goes_on_from_its_checkpoint(tmp_path):
+    (tmp_path / "paired.py").write_text(PAIRED)
+    plans = ["--plans", "one-shot,fixed(1,1),final", "--seeds", "2", "--no-report", "--out", "out"]
+    torchrun(tmp_path, "compare", "paired.py", *plans)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
+    assert [line["status"] for line in lines] == ["done"] * 6
+    arguments = ["run", "paired.py", "--out", "broken", "--set", "break_at=5"]
+    said = torchrun(tmp_path, *arguments, code=1)
+    assert "broken on purpose" in said
+    torchrun(tmp_path, *arguments)
+    first, second = [json.loads(line) for line in (tmp_path / "broken" / "trials.jsonl").read_text().splitlines()]
+    straight = lines[0]
+    assert (first["status"], second["status"]) == ("failed", "done")
+    assert second["metrics"] == straight["metrics"]
+
+
+def test_trainonce_is_importable_without_distributed(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    from trainonce.study import ranks
+
+    assert ranks.count() == 1
+    assert ranks.is_first()
+    assert ranks.from_first(3) == 3
+    assert trainonce.__version__
