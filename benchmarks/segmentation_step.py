@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import tempfile
 import time
 from pathlib import Path
@@ -41,6 +42,8 @@ def main() -> None:
     parser.add_argument("--crop", type=int, nargs=2, default=PAPER.crop, help="height and width (the paper's)")
     parser.add_argument("--compile", action="store_true", help="also with torch.compile, which takes minutes to start")
     asked = parser.parse_args()
+    if asked.steps < 2:
+        parser.error("--steps must be at least 2: half are timed, half are watched")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}; crops {asked.crop[0]}x{asked.crop[1]}, {asked.readers} readers")
@@ -114,9 +117,12 @@ def measured(domains: Domains, settings, device: torch.device, learned: bool, la
     idle, memory = "", ""
     if device.type == "cuda":
         profiler.stop()
+        # Copies run beside kernels and count too, so the share is a lower end.
         busy = sum(event.self_device_time_total for event in profiler.key_averages()) / 1e6
         idle, memory = f"{max(0.0, 1 - busy / wall):.0%}", f"{torch.cuda.max_memory_allocated() / 2**30:.1f}"
         torch.cuda.reset_peak_memory_stats()
+    del network, optimizer, losses, criterion, terms, batch
+    gc.collect()  # a model and its optimizer hold each other, and the next row's memory with them
     hours = each * STEPS / 3600
     cells = (
         f"{1000 * each:.1f}",

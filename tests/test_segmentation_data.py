@@ -544,8 +544,8 @@ def test_check_names_what_is_wrong_with_a_scene(tmp_path):
     image, label = tmp_path / "image.png", tmp_path / "label.png"
     check(domains(scenes), (4, 6))
     told = message(check, domains(scenes), (4, 7))
-    rule = f"The image {image} must be as large as the crop of 4x7 pixels or larger"
-    assert told == f"{rule}; it has 4x6. Take smaller crops."
+    rule = f"The image {image} must have at least the 4x7 pixels that are cut out of it"
+    assert told == f"{rule}; it has 4x6. Make frame and crop smaller."
     save(label, grey(5, 6))
     told = message(check, domains(scenes), (4, 6))
     assert told == f"The image {image} and its label must be of one size; they have 4x6 and 5x6 pixels."
@@ -562,7 +562,7 @@ def test_crops_are_taken_of_source_and_style_alone(tmp_path):
     (tmp_path / "large").mkdir()
     large = one(tmp_path / "large", rgb(8, 8), grey(8, 8))
     check(domains(scenes, source=large, style=large), (8, 8))
-    assert "as large as the crop of 8x8" in message(check, domains(large, style=scenes), (8, 8))
+    assert "at least the 8x8 pixels" in message(check, domains(large, style=scenes), (8, 8))
 
 
 def test_check_wants_scenes_and_one_size_where_asked(tmp_path):

@@ -127,8 +127,6 @@ def test_layers_can_be_chosen():
     ("given", "said"),
     [
         ({"layers": ["layer5"]}, "layers are among layer1, layer2, layer3, layer4; got layer5"),
-        ({"distance": "l3"}, "distance is 'l2' or 'l1'; got 'l3'"),
-        ({"over": "some"}, "'valid' or 'all' pixels; got 'some'"),
     ],
 )
 def test_unknown_losses_are_named(given, said):
@@ -272,6 +270,26 @@ def test_a_scene_that_cannot_be_read_is_replaced_and_named():
     assert torch.equal(whole.images[[s.source for s in order[0]].index(1)], next_one)
 
 
+def test_a_scene_of_another_size_is_replaced_and_named():
+    class Odd(Broken):
+        def image(self, index):
+            return self.whole.image(index)[..., : 40 if index in self.bad else 48]
+
+    def read(scenes, **more):
+        stream = batches.Stream(
+            dataclasses.replace(domains(), source=scenes), Settings(readers=0, **more), torch.device("cpu")
+        )
+        return list(stream.wholes(Order(4, 4, 4, 0.0, 0, range(1))))
+
+    for more, said in (
+        ({"crop": (16, 16)}, r"scene-1.png: its label has \(32, 48\) pixels, not \(32, 40\)"),
+        ({"crop": (16, 16), "frame": (32, 48)}, r"scene-1.png: it has \(32, 40\) pixels, less than \(32, 48\)"),
+    ):
+        with pytest.warns(batches.UnreadableScene, match=said):
+            (whole,) = read(Odd(Streets(0, 4, size=(32, 48)), (1,)), **more)
+        assert whole.images.shape == (4, 3, 32, 48)
+
+
 def test_if_nothing_can_be_read_that_is_said():
     given = dataclasses.replace(domains(), style=Broken(Streets(0, 4, size=(32, 48)), (0, 1, 2, 3)))
     stream = batches.Stream(given, Settings(crop=(16, 16), readers=0), torch.device("cpu"))
@@ -304,10 +322,18 @@ def test_a_subset_keeps_its_order():
         ({"size": (100, 300)}, r"crop must fit into size"),
         ({"schedule": "cosine"}, "schedule is one of 'constant', 'poly'; got 'cosine'"),
         ({"precision": "half"}, "precision is one of"),
-        ({"batch": 0}, "batch is a number of at least 1; got 0"),
+        ({"distance": "l3"}, "distance is one of 'l2', 'l1'; got 'l3'"),
+        ({"over": "some"}, "over is one of 'valid', 'all'; got 'some'"),
+        ({"batch": 0}, "batch is a whole number of at least 1; got 0"),
+        ({"batch": 2.5}, "batch is a whole number of at least 1; got 2.5"),
+        ({"readers": True}, "readers is a whole number of at least 0; got True"),
         ({"lr": -1.0}, "lr is a number of at least 0; got -1.0"),
         ({"lr": "fast"}, "lr is a number of at least 0; got 'fast'"),
-        ({"flip": 2.0}, "flip is a part of 1"),
+        ({"flip": 2.0}, "flip is a number of at least 0 and at most 1; got 2.0"),
+        ({"bandwidth": 0.7}, "bandwidth is a number of at least 0 and below 0.5; got 0.7"),
+        ({"momentum": 1.0}, "momentum is a number of at least 0 and below 1; got 1.0"),
+        ({"check": "no"}, "check is True or False; got 'no'"),
+        ({"layers": 4}, "layers is a text; got 4"),
     ],
 )
 def test_settings_are_checked(given, said):

@@ -13,6 +13,7 @@ import torch
 from _tasks import TERMS
 
 import trainonce
+from trainonce import cli
 from trainonce.study import Study, task
 from trainonce.study.points import HISTORY, Learned
 from trainonce.study.trial import CHECKPOINT, Trial, read_checkpoint
@@ -78,6 +79,52 @@ def test_the_time_before_the_interruption_counts(tmp_path, monkeypatch, capsys):
     content = torch.load(folder / CHECKPOINT, weights_only=True)
     torch.save(content | {"seconds": 1000.0}, folder / CHECKPOINT)
     assert 1000 < run(tmp_path / "b", stop_at=6, flag=flag)[0].seconds < 1060
+
+
+@pytest.mark.parametrize("plan", ["uw", "dwa", "random-weights"])
+def test_peers_end_as_if_they_had_not_been_stopped(tmp_path, plan, capsys):
+    pytest.importorskip("torchjd")
+    flag = str(tmp_path / "flag")
+    straight, _ = run(tmp_path / "a", plan=plan, stop_at=0, flag=flag)
+    run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
+    resumed, _ = run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
+    assert resumed.metrics == straight.metrics
+    assert resumed.weights == straight.weights
+
+
+def test_what_a_checkpoint_has_kept_is_paid_once(tmp_path, capsys):
+    flag = str(tmp_path / "flag")
+    study = Study(slow.using(stop_at=10, flag=flag), tmp_path / "b", seeds=1).add("one-shot")
+    study.run(workers=0, show=False)
+    study.run(workers=0, show=False)
+    failed, done = study.store.read_all()
+    assert (failed.fraction, done.fraction) == (pytest.approx(1 / 12, abs=1e-3), 1.0)
+    assert study.summary().rows[0].cost == pytest.approx(13 / 12, abs=1e-3)
+
+
+def test_a_checkpoint_of_another_point_is_not_used(tmp_path):
+    trial = trial_in(tmp_path)
+    trial.criterion()
+    trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+    trial.save({"step": 1})
+    assert trial_in(tmp_path).restore() == {"step": 1}
+    assert Trial(slow, Learned(init=0.7), 0, dir=tmp_path).restore() is None
+
+
+def test_input_errors_stop_the_study_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "wrong.py").write_text(
+        "from trainonce.study import InputError, task\n"
+        "@task(terms=['a', 'b'], metric='error', direction='minimize')\n"
+        "def wrong(trial):\n"
+        "    raise InputError('There is no folder here.')\n"
+    )
+    for workers in ("0", "1"):
+        given = ["compare", str(tmp_path / "wrong.py"), "--out", str(tmp_path / workers), "--workers", workers]
+        assert cli.main([*given, "--device", "cpu"]) == 1
+        said = capsys.readouterr().err
+        assert said.strip().splitlines()[-1] == "There is no folder here."
+        assert "Traceback" not in said
+        assert (tmp_path / workers / "trials.jsonl").read_text() == ""
 
 
 def test_a_damaged_checkpoint_is_said_and_the_trial_starts_anew(tmp_path, capsys):
@@ -216,6 +263,34 @@ def test_several_plans_and_a_failure_that_goes_on_from_its_checkpoint(tmp_path):
     straight = lines[0]
     assert (first["status"], second["status"]) == ("failed", "done")
     assert second["metrics"] == straight["metrics"]
+
+
+@pytest.mark.dist
+def test_the_number_of_processes_is_part_of_a_trial(tmp_path):
+    (tmp_path / "paired.py").write_text(PAIRED)
+    torchrun(tmp_path, "run", "paired.py", "--out", "out")
+    command = [sys.executable, "-m", "trainonce", "run", "paired.py", "--out", "out", "--device", "cpu"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "paired.py", "--plan", "uw"], "TorchJD's, which does not keep the processes of torchrun together"),
+        (["run", "paired.py", "--plan", "on-shot"], "There is no plan 'on-shot'"),
+        (["run", "paired.py", "--device", "cuda:1"], "--device is cpu or cuda" if torch.cuda.is_available() else ""),
+    ],
+)
+def test_under_torchrun_one_sentence_is_one_sentence(tmp_path, arguments, said):
+    (tmp_path / "paired.py").write_text(PAIRED)
+    if not said:
+        pytest.skip("no CUDA device to choose")
+    text = torchrun(tmp_path, *arguments, "--out", "out", code=1)
+    assert text.count(said) == 1
+    ours = text.partition("ChildFailedError")[0].partition("elastic")[0]
+    assert "Traceback" not in ours
 
 
 def test_trainonce_is_importable_without_distributed(monkeypatch):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.recipes import RECIPES
-from trainonce.study import InputError, ranks
+from trainonce.study import ranks
 from trainonce.study.runner import StoppedError
 from trainonce.terms import did_you_mean
 
@@ -56,16 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _together(command: Callable[[argparse.Namespace], int], asked: argparse.Namespace) -> int:
     """The command; under torchrun its trials are trained by all processes together, and the first does the rest."""
-    with ranks.joined() as device:
+    with ranks.joined(asked.device) as device:
         if device is None:
             return command(asked)
         if not ranks.is_first():
-            ranks.follow(load_task(asked.task).using(**_settings(asked)), device)
-            return 0
+            try:
+                task = load_task(asked.task).using(**_settings(asked))
+            except (Problem, ImportError, ValueError, OSError):
+                task = None  # the first process meets the same, and says it
+            return ranks.follow(task, device)
         asked.workers, asked.device = 0, device
-        code = command(asked)
-        ranks.announce(None)
-        return code
+        try:
+            return command(asked)
+        finally:
+            ranks.dismissed()
 
 
 def _in_words(error: Exception) -> str:
@@ -236,12 +240,16 @@ def _settings(asked: argparse.Namespace) -> dict[str, Any]:
         try:
             settings[key.strip()] = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):
-            settings[key.strip()] = value.strip()
+            settings[key.strip()] = WORDS.get(value.strip().lower(), value.strip())
     if asked.steps is not None:
         settings["steps"] = asked.steps
     if asked.data_root is not None:
         settings["data_root"] = str(asked.data_root)
     return settings
+
+
+#: Settings that people write in other ways than Python does.
+WORDS = {"true": True, "false": False, "none": None}
 
 
 def _seeds(study: Study) -> str:
@@ -281,7 +289,7 @@ def _failures(study: Study) -> int:
         return 0
     error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}
     lines = error["traceback"].strip().splitlines()[-12:]
-    last = error["message"] if error["type"] == InputError.__name__ else f"{error['type']}: {error['message']}"
+    last = f"{error['type']}: {error['message']}"
     lines += [] if lines and lines[-1] == last else ["", last] if lines else [last]
     count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
     print(f"\n{count}. The first, {labels[failed[0].key]}, seed {failed[0].seed}:\n", file=sys.stderr)

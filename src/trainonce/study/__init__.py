@@ -21,13 +21,13 @@
 ['one-shot', 'grid(0.1,1)']
 """
 
+from trainonce.study.points import InputError as InputError
 from trainonce.study.store import DamagedStore as DamagedStore
 from trainonce.study.store import Record as Record
 from trainonce.study.study import Study as Study
 from trainonce.study.summary import Summary as Summary
 from trainonce.study.task import Task as Task
 from trainonce.study.task import task as task
-from trainonce.study.trial import InputError as InputError
 from trainonce.study.trial import Trial as Trial
 from trainonce.study.trial import told_plainly as told_plainly
 

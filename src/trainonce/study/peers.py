@@ -15,7 +15,8 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.fixed import FixedLoss
-from trainonce.study.points import Point
+from trainonce.study import ranks
+from trainonce.study.points import InputError, Point
 from trainonce.terms import Values, collect, did_you_mean, is_number, quoted, stacked
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ class Peer(Point):
     def _accepted(self) -> list[str]:
         return [p for p in inspect.signature(_torchjd(self.method)).parameters if p not in ("shape", "min_losses")]
 
+    @property
+    def resumable(self) -> bool:
+        return self.method not in ("dwa", "famo", "random-weights")  # they keep more than a state_dict holds
+
     def _build(self, count: int) -> Any:
         scalarizer = _torchjd(self.method)
         shape = (count,) if "shape" in inspect.signature(scalarizer).parameters else ()
@@ -95,6 +100,11 @@ class Peer(Point):
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
     ) -> trainonce.CompositeLoss:
+        if ranks.count() > 1:
+            raise InputError(
+                f"The plan {self.method!r} is TorchJD's, which does not keep the processes of torchrun together: their "
+                "weights would differ. Run it with one process."
+            )
         return PeerLoss(terms, self._build(len(terms)), scale=scale, nonfinite=nonfinite)
 
     def attach(

@@ -25,11 +25,23 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
 
 
+class InputError(ValueError):
+    """Something a person can mend, such as a missing file: shown as its sentence alone, without a traceback.
+
+    Raised in a trial it stops the study: the others would fail alike.
+    """
+
+
 @dataclasses.dataclass(frozen=True)
 class Point:
     """The base of all points: how to make the criterion, and how to tie it to the optimizer."""
 
     kind: ClassVar[str]
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the criterion's state says all about it; otherwise an interrupted trial starts anew."""
+        return True
 
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import distributed
+
+from trainonce.study.points import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Words between the processes go over a group of their own: the others may have to wait for days while the first looks
+#: at data or writes a report, and collectives of a training should not.
+PATIENCE = timedelta(days=30)
+_words: Any = None
+_training = False
+
 
 def count() -> int:
     """How many processes train together."""
@@ -30,7 +39,12 @@ def count() -> int:
 
 
 def is_first() -> bool:
-    return count() == 1 or distributed.get_rank() == 0
+    return rank() == 0
+
+
+def rank() -> int:
+    """Which of them this process is."""
+    return distributed.get_rank() if count() > 1 else 0
 
 
 def from_first(content: T) -> T:
@@ -38,43 +52,77 @@ def from_first(content: T) -> T:
     if count() == 1:
         return content
     box: list[Any] = [content]
-    distributed.broadcast_object_list(box)
+    distributed.broadcast_object_list(box, group=_words)
     return box[0]  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[str | None]:
-    """Join the processes that torchrun has started, if it has; gives the device of this one."""
+def joined(wanted: str | None) -> Iterator[str | None]:
+    """Join the processes that torchrun has started, if it has; gives the device of this one.
+
+    :param wanted: ``"cpu"``, or None for a GPU each where there are any.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
         yield None
         return
-    gpu = torch.cuda.is_available()
-    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if gpu else "cpu"
-    if gpu:
-        torch.cuda.set_device(device)
-    distributed.init_process_group("nccl" if gpu else "gloo")
+    device = _device(wanted)
+    distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+    global _words
+    _words = distributed.new_group(backend="gloo", timeout=PATIENCE)
     yield device
+    _words = None
     distributed.destroy_process_group()  # not after an error: it would wait for the others
+
+
+def _device(wanted: str | None) -> str:
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    if wanted not in (None, "cuda"):
+        raise ValueError(
+            f"Under torchrun each process has a device of its own; --device is cpu or cuda, not {wanted!r}."
+        )
+    local, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= there:
+        raise ValueError(f"torchrun has started more processes here than there are GPUs, {there}; or use --device cpu.")
+    torch.cuda.set_device(local)
+    return f"cuda:{local}"
 
 
 def announce(point: Point | None, seed: int = 0, source: str | None = None) -> None:
     """Tell the others what is trained next; None: nothing any more."""
+    global _training
     if count() > 1:
         from_first((point, seed, source))
+        _training = point is not None
 
 
-def follow(task: Task, device: str) -> None:
-    """Train whatever the first process announces, until it announces the end."""
+def settled() -> None:
+    """The trial has ended in all processes: the others wait for the next."""
+    global _training
+    _training = False
+
+
+def dismissed() -> None:
+    """Something went wrong in the first process: let the others go, if they listen."""
+    if count() > 1 and not _training:
+        with contextlib.suppress(RuntimeError):  # they may be gone
+            announce(None)
+
+
+def follow(task: Task | None, device: str) -> int:
+    """Train whatever the first process announces, until it announces the end. Without a task there will be nothing."""
     from trainonce.study.trial import Trial, seed_everything
 
     while True:
         point, seed, source = from_first((None, 0, None))
         if point is None:
-            return
+            return int(task is None)
+        assert task is not None
         with tempfile.TemporaryDirectory() as folder:
             where = None if source is None else Path(source)
             trial = Trial(task, point, seed, dir=Path(folder), device=device, source=where)
             seed_everything(seed)
-            task(trial)
+            with contextlib.suppress(InputError):  # the first process has it too, and says it
+                task(trial)
             if trial.history is not None:
                 trial.history.flush()  # now, while it is known that the first process writes

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainonce.study import ranks
 from trainonce.terms import check_names, did_you_mean, is_number
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ class Task(Splits):
         Of a task in a notebook only its own function counts, not what it calls in other cells.
         """
         metric = [self.metric, self.direction, self.select, self.report]
-        content = [self.name, self.terms, metric, self._told_settings(), self._source(), self._closure()]
+        content: list[Any] = [self.name, self.terms, metric, self._told_settings(), self._source(), self._closure()]
+        if ranks.count() > 1:  # each process has a batch of its own, so their number is a setting, too
+            content.append(ranks.count())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def _told_settings(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import torch
 
 import trainonce
 from trainonce.study import ranks
-from trainonce.study.points import HISTORY
+from trainonce.study.points import HISTORY, InputError
 from trainonce.terms import is_number, quoted
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Trial:
         self._note, self._told = "", 0.0
         self._restored: Checkpoint | None = None
         self._spent, self._began = 0.0, time.monotonic()
+        self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
 
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
@@ -120,26 +121,36 @@ class Trial:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
         if not ranks.is_first():
             return
+        if not self._point.resumable:
+            return
         self.history.flush()
-        content = Checkpoint(self.steps, self.reports, self.seconds, dict(state))
-        write_checkpoint(self.dir, content)
+        write_checkpoint(
+            self.dir, Checkpoint(self._point.to_json(), self.steps, self.reports, self.seconds, dict(state))
+        )
+        self.kept, self._kept_seconds = self.fraction, self.seconds
 
     def restore(self) -> Mapping[str, Any] | None:
         """What :meth:`save` was last given, if the trial was interrupted after it; else None. Before ``attach``."""
         if self.history is not None:
             raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
         found = ranks.from_first(read_checkpoint(self.dir) if ranks.is_first() else None)
-        if found is None:
+        if found is None or found.point != self._point.to_json():  # a search may have proposed another point
             return None
         self._restored = found
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
-        self._spent = found.seconds
+        self._spent = self._kept_seconds = found.seconds
+        self.kept = self.fraction
         return found.state
 
     @property
     def seconds(self) -> float:
         """How long the trial has taken, with what went before an interruption and was not lost."""
         return self._spent + time.monotonic() - self._began
+
+    @property
+    def lost(self) -> tuple[float, float]:
+        """The part of a full training, and the seconds, that are lost if it ends now: since the last checkpoint."""
+        return self.fraction - self.kept, self.seconds - self._kept_seconds
 
     # Being heard
 
@@ -183,6 +194,7 @@ class Trial:
 class Checkpoint:
     """Where an interrupted trial goes on."""
 
+    point: Mapping[str, Any]
     steps: int
     reports: Sequence[tuple[int, Mapping[str, float]]]
     seconds: float
@@ -220,10 +232,6 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         text = f"The checkpoint {path} cannot be read, and the trial starts anew: {str(error).splitlines()[0]}"
         warnings.warn(text, stacklevel=3)
         return None
-
-
-class InputError(ValueError):
-    """Something a person can mend, such as a missing file: shown as its sentence alone, without a traceback."""
 
 
 @contextlib.contextmanager

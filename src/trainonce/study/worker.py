@@ -23,10 +23,10 @@ import torch
 
 import trainonce
 from trainonce.study import ranks
-from trainonce.study.points import Fixed, Point
+from trainonce.study.points import Fixed, InputError, Point
 from trainonce.study.store import Record, Status, Store
 from trainonce.study.task import Task
-from trainonce.study.trial import CHECKPOINT, InputError, Trial, finished, seed_everything
+from trainonce.study.trial import CHECKPOINT, Trial, finished, seed_everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,7 +119,10 @@ def run(
         there = store.read().get(job.key)
         if there is not None and (there.status != "failed" or there.ended > job.since):
             return "there", there
-        record = attempt(task, job, store, device, tell)
+        try:
+            record = attempt(task, job, store, device, tell)
+        except InputError as error:
+            return "stop", str(error)
         try:
             store.append(record)
         except OSError as error:
@@ -156,6 +159,7 @@ def attempt(
         seed_everything(job.seed)
         with _collected(said):
             returned = task(trial)
+            ranks.settled()
             if pruner is not None and not trial.reports:
                 said.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
             if trial.pruned:
@@ -170,11 +174,14 @@ def attempt(
             trial.history.flush()
     except (Exception, SystemExit) as caught:
         status = "failed"
-        told = "" if isinstance(caught, InputError) else traceback.format_exc()
-        print(told or caught, file=sys.stderr)
-        error = {"type": type(caught).__name__, "message": str(caught), "traceback": told}
+        if isinstance(caught, InputError):
+            ranks.settled()
+            raise
+        traceback.print_exc()
+        error = {"type": type(caught).__name__, "message": str(caught), "traceback": traceback.format_exc()}
     if status != "failed":
         (folder / CHECKPOINT).unlink(missing_ok=True)
+    fraction, seconds = _cost(trial, status, start)
     weights = [] if trial is None or trial._criterion is None else trial._criterion.weights.tolist()
     if not all(map(math.isfinite, weights)):
         said.append("The weights were not finite at the end: some loss was not, or its gradient.")
@@ -187,14 +194,23 @@ def attempt(
         metrics=metrics,
         reports=[] if trial is None else trial.reports,
         weights=weights,
-        seconds=round(time.time() - start if trial is None else trial.seconds, 3),
-        fraction=1.0 if status in ("done", "diverged") else 0.0 if trial is None else round(trial.fraction, 4),
+        seconds=round(seconds, 3),
+        fraction=round(fraction, 4),
         ended=time.time(),
         device=device_name(device),
         versions={"trainonce": trainonce.__version__, "torch": str(torch.__version__)},
         warnings=said,
         error=error,
     )
+
+
+def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:
+    """What the trial cost, in full trainings and in seconds. Of a failed one what is lost: it goes on from the rest."""
+    if trial is None:
+        return 0.0, time.time() - start
+    if status == "failed":
+        return trial.lost
+    return trial.fraction if status == "pruned" else 1.0, trial.seconds
 
 
 def device_name(device: str) -> str:

@@ -118,7 +118,7 @@ def prepared(whole: Whole, chosen: Sequence[Sample], crop: tuple[int, int], band
 
 def middle(scene: Tensor, frame: tuple[int, int] | tuple[()]) -> Tensor:
     """The middle of a scene, (..., height, width)."""
-    if not frame:
+    if not frame or any(have < want for have, want in zip(scene.shape[-2:], frame, strict=True)):
         return scene
     top, left = ((have - want) // 2 for have, want in zip(scene.shape[-2:], frame, strict=True))
     return scene[..., top : top + frame[0], left : left + frame[1]]
@@ -170,7 +170,7 @@ class Stream:
         self._domains, self._settings, self._device = domains, settings, device
 
     def wholes(self, order: Order) -> Iterator[Whole]:
-        for content, bad in loader(_Reading(self._domains, self._settings.frame, order), self._settings, self._device):
+        for content, bad in loader(_Reading(self._domains, self._settings, order), self._settings, self._device):
             _warn_of(bad)
             yield Whole(*(tensor.to(self._device, non_blocking=True) for tensor in content))
 
@@ -191,8 +191,9 @@ def loader(dataset: Dataset[Any], settings: Settings, device: torch.device) -> D
 class _Reading(Dataset[Any]):
     """The scenes of each step. One that cannot be read, though it could before training, is replaced by the next."""
 
-    def __init__(self, domains: Domains, frame: tuple[int, int] | tuple[()], order: Order) -> None:
-        self._domains, self._frame, self._order = domains, frame, order
+    def __init__(self, domains: Domains, settings: Settings, order: Order) -> None:
+        self._domains, self._order = domains, order
+        self._frame, self._least = settings.frame, settings.crop
 
     def __len__(self) -> int:
         return len(self._order)
@@ -200,21 +201,45 @@ class _Reading(Dataset[Any]):
     def __getitem__(self, step: int) -> tuple[Whole, list[str]]:
         bad: list[str] = []
         source, style = self._domains.source, self._domains.style
-        sources = [readable(source, s.source, self._frame, bad, labelled=True) for s in self._order[step]]
-        styles = [readable(style, s.style, self._frame, bad, labelled=False) for s in self._order[step]]
+        sources = self._same(source, [s.source for s in self._order[step]], bad, labelled=True)
+        styles = self._same(style, [s.style for s in self._order[step]], bad, labelled=False)
         images, labels = (torch.stack([pair[i] for pair in sources]) for i in range(2))
         return Whole(images, labels, torch.stack([image for image, _ in styles])), bad
 
+    def _same(
+        self, scenes: Scenes, indices: list[int], bad: list[str], *, labelled: bool
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Scenes of the size of the first."""
+        found: list[tuple[Tensor, Tensor]] = []
+        for index in indices:
+            size = found[0][0].shape[-2:] if found else None
+            found.append(readable(scenes, index, self._frame, self._least, size, bad, labelled=labelled))
+        return found
+
 
 def readable(
-    scenes: Scenes, index: int, frame: tuple[int, int] | tuple[()], bad: list[str], *, labelled: bool
+    scenes: Scenes,
+    index: int,
+    frame: tuple[int, int] | tuple[()],
+    least: tuple[int, int],
+    size: Sequence[int] | None,
+    bad: list[str],
+    *,
+    labelled: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The scene, or the next one that can be read; what cannot is noted."""
+    """The scene, or the next one that can be read and has the right size; what cannot or has not is noted."""
     for i in range(len(scenes)):
         at = (index + i) % len(scenes)
         try:
-            image = middle(scenes.image(at), frame)
-            return image, middle(scenes.label(at), frame) if labelled else image[0]
+            whole = scenes.image(at)
+            image, label = middle(whole, frame), middle(scenes.label(at), frame) if labelled else whole[0]
+            if any(have < want for have, want in zip(whole.shape[-2:], frame or least, strict=True)):
+                raise ValueError(f"it has {tuple(whole.shape[-2:])} pixels, less than {frame or least}")
+            if labelled and label.shape != image.shape[-2:]:
+                raise ValueError(f"its label has {tuple(label.shape)} pixels, not {tuple(image.shape[-2:])}")
+            if size is not None and image.shape[-2:] != size:
+                raise ValueError(f"it has {tuple(image.shape[-2:])} pixels, the scene before it {tuple(size)}")
+            return image, label
         except (OSError, ValueError) as error:
             bad.append(named(scenes.name(at), error))
     raise OSError(f"None of the {len(scenes)} scenes can be read any more; the last: {bad[-1]}")

@@ -86,8 +86,8 @@ def inspect(look: Look, classes: int, least: tuple[int, int]) -> None:
     look.size = scenes.size if isinstance(scenes, Files) and scenes.size else found
     problems = []
     if look.cropped and (look.size[0] < least[0] or look.size[1] < least[1]):
-        rule = f"The image {look.name} must be as large as the crop of {_by(least)} pixels or larger"
-        problems.append(f"{rule}; it has {_by(look.size)}. Take smaller crops.")
+        rule = f"The image {look.name} must have at least the {_by(least)} pixels that are cut out of it"
+        problems.append(f"{rule}; it has {_by(look.size)}. Make frame and crop smaller.")
     if look.labelled:
         try:
             problems += label_problems(look.name, stored.label(index), found, classes)

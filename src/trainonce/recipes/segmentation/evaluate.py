@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from trainonce.recipes.segmentation import iou
 from trainonce.recipes.segmentation.batches import UnreadableScene, at_once, loader, named
 from trainonce.recipes.segmentation.deeplab import DeepLab, upsampled
+from trainonce.study import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ def predicted(network: DeepLab, images: Tensor, size: Any, settings: Settings) -
     if settings.channels_last:
         images = images.to(memory_format=torch.channels_last)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-        logits = network(images).logits
+        logits = network(images)
     return upsampled(logits.float(), size, settings.align_corners).argmax(1).to(torch.uint8)
 
 
@@ -92,10 +93,13 @@ def counted(network: DeepLab, scenes: Examined, classes: int, settings: Settings
     """The confusion matrix over all scenes of a set, of all processes."""
     was_training = network.training
     network.eval()
+    if ranks.count() > 1:  # each process has seen its own batch last: one network is examined, the first's
+        for buffer in network.buffers():
+            torch.distributed.broadcast(buffer, 0)
     counts = torch.zeros(classes, classes, dtype=torch.int64, device=device)
     for images, labels in scenes:
         counts += iou.confusion(predicted(network, images, labels.shape[-2:], settings), labels, classes)
     network.train(was_training)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if ranks.count() > 1:
         torch.distributed.all_reduce(counts)
     return counts

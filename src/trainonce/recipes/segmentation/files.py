@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import io
 import os
+import re
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -21,7 +22,7 @@ from trainonce.extras import require
 from trainonce.recipes.segmentation.scenes import IGNORE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 #: In a table of stored values: a value that no label may hold.
 ILLEGAL = -1
@@ -60,8 +61,22 @@ def _archive(path: str, process: int) -> zipfile.ZipFile:
 
 def listing(folder: Path, suffix: str) -> dict[str, Place]:
     """The files below a folder that end so, by their path from there, in order; hidden ones are left out."""
-    found = {path.relative_to(folder).as_posix(): Place(str(path)) for path in folder.rglob("*" + suffix)}
+    found = {
+        path.relative_to(folder).as_posix(): Place(str(path)) for path in _below(folder) if path.name.endswith(suffix)
+    }
     return {name: found[name] for name in sorted(found) if not hidden(name)}
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All files below a folder, also below links to folders, each folder once."""
+    seen = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        where = os.path.realpath(place)
+        if where in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(where)
+        yield from (Path(place, name) for name in names)
 
 
 def hidden(name: str) -> bool:
@@ -221,7 +236,7 @@ def decode(place: Place, kind: str) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # which ones a damaged file raises depends on its format
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = re.sub(r" <_io\.BytesIO.*?>", "", " ".join(str(error).split())) or type(error).__name__
         raise ValueError(f"The {kind} {place} cannot be read ({reason}). Copy or unpack it again.") from error
     return image
 

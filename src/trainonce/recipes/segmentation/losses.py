@@ -54,23 +54,19 @@ class Losses(nn.Module):
         unknown = [name for name in self.layers if name not in network.encoder.stages]
         if unknown:
             raise ValueError(f"layers are among {', '.join(network.encoder.stages)}; got {', '.join(unknown)}.")
-        if distance not in ("l2", "l1"):
-            raise ValueError(f"distance is 'l2' or 'l1'; got {distance!r}.")
-        if over not in ("valid", "all"):
-            raise ValueError(f"The cross-entropy is over 'valid' or 'all' pixels; got {over!r}.")
         self.distance, self.over, self.align_corners = distance, over, align_corners
 
     def forward(self, images: Tensor, stylised: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        if self.network.batch_norm == "frozen":  # images do not see each other: one pass does for both
-            logits, features = self.network(torch.cat([images, stylised]), self.layers)
-            logits = logits[: len(images)]
-            pairs = {name: features[name].split(len(images)) for name in self.layers}
+        network, wanted = self.network, {*self.layers, self.network.last}
+        if network.batch_norm == "frozen":  # images do not see each other: one pass does for both
+            both = network.features(torch.cat([images, stylised]), wanted)
+            pairs = {name: (found[: len(images)], found[len(images) :]) for name, found in both.items()}
         else:
-            logits, features = self.network(images, self.layers)
-            others = self.network(stylised, self.layers).features
-            pairs = {name: (features[name], others[name]) for name in self.layers}
+            ours, theirs = network.features(images, wanted), network.features(stylised, self.layers)
+            pairs = {name: (found, theirs.get(name, found)) for name, found in ours.items()}
+        logits = network.classified(pairs[network.last][0])
         logits = upsampled(logits, labels.shape[-2:], self.align_corners)
         return {
             "ce": cross_entropy(logits, labels, self.over),
-            "invariance": invariance(list(pairs.values()), self.distance),
+            "invariance": invariance([pairs[name] for name in self.layers], self.distance),
         }

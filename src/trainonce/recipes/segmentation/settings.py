@@ -109,7 +109,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("size", "frame", "crop"):
             value = getattr(self, name) or ()
-            listed = isinstance(value, (list, tuple)) and all(isinstance(n, int) and n > 0 for n in value)
+            listed = isinstance(value, (list, tuple)) and all(type(n) is int and n > 0 for n in value)
             if not listed or len(value) not in ((2,) if name == "crop" else (0, 2)):
                 raise ValueError(f"The setting {name} is a height and a width, as in {name}=512,1024; got {value}.")
             object.__setattr__(self, name, tuple(value))
@@ -119,20 +119,41 @@ class Settings:
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"The setting {name} is one of {quoted(known)}; got {getattr(self, name)!r}.")
-        for name in ("steps", "batch"):
-            _number(name, getattr(self, name), 1)
-        for name in ("lr", "head_lr", "weight_decay", "readers", "limit", "evaluations", "keep_every"):
-            _number(name, getattr(self, name), 0)
-        if not 0 <= self.flip <= 1:
-            raise ValueError(f"The setting flip is a part of 1; got {self.flip}.")
+        for field in dataclasses.fields(self):
+            _check(field.name, field.default, getattr(self, field.name))
 
 
-CHOICES = {"schedule": ("constant", "poly"), "precision": ("float32", "tf32", "bfloat16")}
+CHOICES = {
+    "schedule": ("constant", "poly"),
+    "precision": ("float32", "tf32", "bfloat16"),
+    "distance": ("l2", "l1"),
+    "over": ("valid", "all"),
+}
+
+#: From where to below where a number may be, if not from 0 upwards.
+RANGES = {
+    "steps": (1, math.inf),
+    "batch": (1, math.inf),
+    "flip": (0, math.nextafter(1, 2)),
+    "bandwidth": (0, 0.5),
+    "momentum": (0, 1),
+}
 
 
-def _number(name: str, value: float, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-        raise ValueError(f"The setting {name} is a number of at least {least}; got {value!r}.")
+def _check(name: str, default: Any, value: Any) -> None:
+    """What a setting may be is told by its default."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ValueError(f"The setting {name} is True or False; got {value!r}.")
+    elif isinstance(default, str):
+        if not isinstance(value, str):
+            raise ValueError(f"The setting {name} is a text; got {value!r}.")
+    elif isinstance(default, (int, float)):
+        low, high = RANGES.get(name, (0, math.inf))
+        kinds, kind = ((int,), "whole number") if isinstance(default, int) else ((int, float), "number")
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < high:
+            upper = "" if high == math.inf else f" and {'at most' if name == 'flip' else 'below'} {high:g}"
+            raise ValueError(f"The setting {name} is a {kind} of at least {low}{upper}; got {value!r}.")
 
 
 def configured(

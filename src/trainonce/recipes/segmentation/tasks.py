@@ -114,6 +114,8 @@ def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.segmentation.training import train
 
     with told_plainly():
+        if settings.protocol != "halves":
+            raise ValueError(f"The protocol of ciss-paper is 'halves'; got {settings.protocol!r}.")
         domains = cityscapes_to_acdc(_root(settings), settings.size or None)
     return train(trial, domains, settings)
 

@@ -17,7 +17,7 @@ from trainonce.recipes.segmentation.evaluate import Examined, counted, predicted
 from trainonce.recipes.segmentation.losses import Losses
 from trainonce.recipes.segmentation.scenes import spread
 from trainonce.recipes.segmentation.stylise import stylise
-from trainonce.study import told_plainly
+from trainonce.study import ranks, told_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float] | None:
     """Train once and return the mean intersection over union on every set that is reported, in percent."""
-    device, rank, ranks = trial.device, *_place()
+    device, place = trial.device, (ranks.rank(), ranks.count())
     domains = domains.limited(settings.limit)
     with told_plainly():
-        if settings.check and rank == 0:
-            check(domains, settings.frame or settings.crop, same_size=settings.resident)
         network = built(len(domains.classes), settings, device)
+        losses = wrapped(network, settings, device)
+        if settings.check:
+            checked(domains, settings)
     saved = trial.restore()
     criterion = trial.criterion()
     optimizer = made(network, settings)
@@ -46,9 +47,8 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     if saved is not None:
         for name, part in kept.items():
             part.load_state_dict(saved[name])
-    losses = wrapped(network, settings, device)
     examined = {
-        name: Examined(scenes, settings, device, (rank, ranks))
+        name: Examined(scenes, settings, device, place)
         for name, scenes in domains.sets().items()
         if name not in ("source", "style")
     }
@@ -58,7 +58,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
 
     first = 0 if saved is None else saved["step"]
     every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
-    for step, batch in fed(domains, settings, trial.seed, device, first, (rank, ranks)):
+    for step, batch in fed(domains, settings, trial.seed, device, first, place):
         optimizer.zero_grad()
         with autocast(settings, device):
             terms = losses(*batch)
@@ -72,7 +72,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
             trial.save({"step": step, **{name: part.state_dict() for name, part in kept.items()}})
     found = {name: score(name) for name in examined}
-    if rank == 0:
+    if ranks.is_first():
         _keep(trial, network, domains, settings)
     return metrics(found, domains.classes.names)
 
@@ -92,6 +92,20 @@ def fed(
 
 
 # Parts of it
+
+
+def checked(domains: Domains, settings: Settings) -> None:
+    """Look at all data once, in the first process, and let all know what is wrong."""
+    same = settings.resident or (settings.batch > 1 and not settings.frame)
+    problem = ""
+    if ranks.is_first():
+        try:
+            check(domains, settings.frame or settings.crop, same_size=same)
+        except ValueError as error:
+            problem = str(error)
+    problem = ranks.from_first(problem)
+    if problem:
+        raise ValueError(problem)
 
 
 def built(classes: int, settings: Settings, device: torch.device) -> DeepLab:
@@ -132,7 +146,7 @@ def wrapped(network: DeepLab, settings: Settings, device: torch.device) -> nn.Mo
     losses.train()
     if settings.compile:
         losses = torch.compile(losses, dynamic=False)
-    if _place()[1] > 1:
+    if ranks.count() > 1:
         losses = DistributedDataParallel(losses, device_ids=[device.index] if device.type == "cuda" else None)
     elif settings.graphed and device.type == "cuda":
         losses = graphed(losses, settings, device)
@@ -164,21 +178,20 @@ def metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, 
     return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
 
 
-def _place() -> tuple[int, int]:
-    """Which process this is, of how many."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
-
-
 def _keep(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
     """The network, if it is wanted, and what a person looks at."""
+    for what, write in {"The network was not": keep_model, "No pictures were": pictures}.items():
+        try:
+            write(trial, network, domains, settings)
+        except (ImportError, OSError, ValueError, RuntimeError) as error:  # not at the end of a long training
+            warnings.warn(f"{what} written: {error}", stacklevel=2)
+
+
+def keep_model(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
     if settings.keep_model:
-        torch.save(network.state_dict(), trial.dir / "network.pt")
-    try:
-        pictures(trial, network, domains, settings)
-    except (ImportError, OSError, ValueError) as error:  # not at the end of a long training
-        warnings.warn(f"No pictures were written: {error}", stacklevel=2)
+        beside = trial.dir / "network.pt.part"
+        torch.save(network.state_dict(), beside)
+        beside.replace(trial.dir / "network.pt")
 
 
 def pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
@@ -194,9 +207,9 @@ def pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Setting
     panels.panel(rows, domains.classes, folder / "test.png", ("image", "truth", "prediction"))
     copies = []
     for i, j in zip(*(spread(len(s), PICTURES) for s in (domains.source, domains.style)), strict=False):
-        image, style = domains.source.image(i).float(), domains.style.image(j).float()
-        copy = stylise(image[None], style[None], settings.bandwidth)[0].clamp(0, 255)
-        copies.append((image, copy, domains.source.label(i), seen(copy)))
+        cut = [batches.middle(scene, settings.frame) for scene in (domains.source.image(i), domains.style.image(j))]
+        copy = stylise(cut[0][None].float(), cut[1][None].float(), settings.bandwidth)[0].clamp(0, 255)
+        copies.append((cut[0], copy, batches.middle(domains.source.label(i), settings.frame), seen(copy)))
     panels.panel(copies, domains.classes, folder / "source.png", ("image", "stylised", "truth", "its prediction"))
 
 
