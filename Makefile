@@ -6,10 +6,12 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 # Without it bfloat16 matrix products crash on some CPUs; elsewhere it changes nothing below AVX-512.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
-.PHONY: help demo test lint types bench clean
+.PHONY: help demo test adapters docs lint types bench clean
 help:
 	@echo "make demo   compare learned weights with a grid on digits: a table and a page, in about a minute"
 	@echo "make test   lint, types, tests, the code of README and docs"
+	@echo "make adapters   Lightning, Hugging Face, Accelerate, loggers: the same checks for each, and their pages"
+	@echo "make docs       the site, in docs/_build/index.html"
 	@echo "make bench  step time over a plain weighted sum (some minutes)"
 
 .venv/ready: pyproject.toml constraints.txt
@@ -23,11 +25,25 @@ help:
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[bench]"
 	@touch $@
 
+.venv/ready-adapters: .venv/ready
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[adapters]"
+	@touch $@
+
+.venv/ready-docs: .venv/ready
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[docs]"
+	@touch $@
+
 demo: .venv/ready
 	@$(BIN)/trainonce compare digits --out out/demo
 
 test: lint types
 	$(BIN)/python -m pytest
+
+adapters: .venv/ready-adapters
+	TRAINONCE_ADAPTERS=1 $(BIN)/python -m pytest tests_adapters docs/trainers src/trainonce/integrations --table docs/trainers/table.md
+
+docs: .venv/ready-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -40,4 +56,4 @@ bench: .venv/ready-bench
 	$(BIN)/python benchmarks/overhead.py
 
 clean:
-	rm -rf .venv out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv out docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

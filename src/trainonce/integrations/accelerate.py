@@ -1,0 +1,89 @@
+"""Accelerate: one call that attaches a criterion, puts it on the device and has it saved with the state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainonce import decay as core
+from trainonce import extras
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from torch.optim import Optimizer
+
+    from trainonce.composite import CompositeLoss
+    from trainonce.decay import Attachment
+
+__all__ = ["attach", "refuse_unsupported", "unwrapped"]
+
+_accelerate = extras.require("accelerate", "Accelerate", "accelerate")
+
+# Why each cannot learn the weights, and what can.
+_CANNOT = {
+    "DEEPSPEED": "DeepSpeed is not supported: its engine takes the optimizer's place, so the exponents would have "
+    "neither their own group nor the hyperparameter decay. Train with DDP, or with FSDP2 (fsdp_version=2).",
+    "MEGATRON_LM": "Megatron-LM is not supported: its engine takes the optimizer's place, so the exponents would have "
+    "neither their own group nor the hyperparameter decay. Train with DDP, or with FSDP2 (fsdp_version=2).",
+    "FSDP": "FSDP version 1 is not supported: it flattens the exponents together with the model's parameters. Use "
+    "fsdp_version=2.",
+}
+
+
+def attach(
+    accelerator: Accelerator, optimizer: Optimizer, criterion: CompositeLoss, *, decay: float, **options: Any
+) -> Attachment:
+    """:func:`trainonce.attach` for a script that uses Accelerate.
+
+    Call it before ``accelerator.prepare`` and before the scheduler is built. The criterion goes to the accelerator's
+    device, and ``save_state`` and ``load_state`` carry it. It may lie beside the model, and is then not prepared, or
+    inside it. To clip: ``accelerator.clip_grad_norm_(trainonce.model_parameters(model), max_norm)``.
+
+    Under FSDP2 ``prepare`` makes new parameters. There the criterion lies inside the model, the call comes after
+    ``prepare`` and takes the prepared optimizer, and the scheduler comes after the call.
+
+    :param options: ``lr``, ``preset``, ``history`` and the others of :func:`trainonce.attach`.
+
+    >>> import accelerate, torch, trainonce
+    >>> accelerator = accelerate.Accelerator(cpu=True)
+    >>> model, criterion = torch.nn.Linear(2, 1), trainonce.CompositeLoss(["fit", "small"])
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    >>> attach(accelerator, optimizer, criterion, decay=2.0)
+    Attachment(terms='fit', 'small'; lr=0.1, decay=2.0, regularizer='negentropy', 'softplus', decoupled)
+    >>> model, optimizer = accelerator.prepare(model, optimizer)
+    """
+    refuse_unsupported(accelerator)
+    if accelerator.is_fsdp2:
+        _check_sharded(optimizer, criterion)
+        return core.attach(unwrapped(optimizer), criterion, decay=decay, **options)
+    criterion.to(accelerator.device)
+    attachment = core.attach(optimizer, criterion, decay=decay, **options)
+    accelerator.register_for_checkpointing(criterion)
+    return attachment
+
+
+def refuse_unsupported(accelerator: Accelerator) -> None:
+    """Stop where something else than a torch optimizer would step, with what to use instead."""
+    kind = accelerator.distributed_type.value
+    if kind in _CANNOT and not accelerator.is_fsdp2:
+        raise RuntimeError(_CANNOT[kind])
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The torch optimizer inside a prepared one."""
+    while isinstance(optimizer, _accelerate.optimizer.AcceleratedOptimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def _check_sharded(optimizer: Any, criterion: CompositeLoss) -> None:
+    if unwrapped(optimizer) is optimizer:
+        raise RuntimeError(
+            "Under FSDP2 accelerator.prepare makes new parameters, so the criterion is attached after it. Prepare the "
+            "model and the optimizer, call attach with the prepared optimizer, then build and prepare the scheduler."
+        )
+    if not any(p is criterion.exponents for group in optimizer.param_groups for p in group["params"]):
+        raise RuntimeError(
+            "Under FSDP2 Accelerate saves only what is part of the prepared model, and the prepared optimizer does not "
+            "hold this criterion's exponents. Make the criterion a submodule of the model and build the optimizer from "
+            "model.parameters()."
+        )

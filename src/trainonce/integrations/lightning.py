@@ -1,0 +1,340 @@
+"""Lightning: a callback that puts a module's criterion into its optimizer, its logs and its checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainonce import extras, health
+from trainonce.composite import CompositeLoss
+from trainonce.decay import attach
+from trainonce.integrations import _finding, _schedulers
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from lightning.pytorch import LightningModule, Trainer
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from trainonce.decay import Attachment, Preset
+    from trainonce.history import History
+
+__all__ = ["LearnedWeights"]
+
+
+def _package() -> Any:
+    """Lightning under the name that the script uses: it has two, and their classes do not mix."""
+    names = ("lightning.pytorch", "pytorch_lightning")
+    for name in sorted(names, key=lambda name: name not in sys.modules):
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(name)
+    return extras.require(names[0], "Lightning", "lightning")
+
+
+class LearnedWeights(_package().Callback):  # type: ignore[misc]
+    """Learns the weights of the :class:`trainonce.CompositeLoss` that a LightningModule holds.
+
+    It finds the criterion, attaches it to the optimizer before any scheduler sees that, keeps the exponents out of
+    gradient clipping, logs, and saves a criterion that the module itself would not save. What a module does on its own
+    stays: one that calls :func:`trainonce.attach` in ``configure_optimizers`` keeps its attachment.
+
+    :param decay: As in :func:`trainonce.attach`, like ``lr``, ``preset`` and ``history``. None: the module attaches.
+    :param criterion: Which one, if there are several: its name in the module, such as ``"generator_loss"`` or
+        ``"losses[0]"``, or the criterion itself. By default the only one.
+    :param optimizer: Which one, if there are several: the name of a part of the module, such as ``"generator"``. The
+        optimizer that holds its parameters learns the weights.
+    :param log_every: Optimizer steps between two logs; by default the trainer's ``log_every_n_steps``.
+    :param prefix: Stands before the names in the logs; needed where two criteria are logged.
+
+    ``Trainer(callbacks=[LearnedWeights(decay=2.0)])`` is all there is to write.
+    """
+
+    def __init__(
+        self,
+        decay: float | None = None,
+        *,
+        lr: float | Tensor | None = None,
+        preset: Preset = "printed",
+        criterion: str | CompositeLoss | None = None,
+        optimizer: str | None = None,
+        log_every: int | None = None,
+        prefix: str = "",
+        history: History | str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__()
+        if log_every is not None and log_every < 1:
+            raise ValueError(f"log_every is a number of steps and must be at least 1; got {log_every}.")
+        self.decay = decay
+        self.lr = lr
+        self.preset = preset
+        self.history = history
+        self.log_every = log_every
+        self.prefix = prefix
+        self._wanted = criterion
+        self._part = optimizer
+        self._criterion: CompositeLoss | None = None
+        self._outside: str | None = None  # the criterion's name, if torch does not know it as part of the module
+        self._began: Attachment | None = None  # in this fit, by us or by the module
+        self._is_ours = False
+        self._step = 0
+
+    @property
+    def state_key(self) -> str:
+        wanted = self._wanted.terms if isinstance(self._wanted, CompositeLoss) else self._wanted
+        key: str = self._generate_state_key(criterion=wanted)
+        return key
+
+    # Where the criterion is
+
+    def _bring(self, trainer: Trainer, pl_module: LightningModule) -> CompositeLoss | None:
+        """The criterion, where the module's tensors are. Lightning moves and converts the module's own parts alone."""
+        if self._criterion is None:
+            self._criterion, self._outside = _finding.find(pl_module, self._wanted)
+        if self._criterion is not None and self._outside is not None:
+            trainer.precision_plugin.convert_module(self._criterion)
+            self._criterion.to(trainer.strategy.root_device)
+        return self._criterion
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._bring(trainer, pl_module)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._bring(trainer, pl_module)
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._bring(trainer, pl_module)
+
+    # The optimizer
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._criterion = self._outside = None  # the module may make it later, in its own setup
+        if stage == "fit":
+            _replace(pl_module, "configure_optimizers", self._configure, pl_module)
+
+    def _configure(self, pl_module: LightningModule, configure_optimizers: Callable[[], Any]) -> Any:
+        """The module's ``configure_optimizers``, with the exponents in the optimizer when a scheduler is built on it.
+
+        Schedulers are built inside that method, so it is too late once it has returned and too early before.
+        """
+        _check_strategy(pl_module.trainer.strategy)
+        criterion = self._bring(pl_module.trainer, pl_module)
+        if criterion is None:
+            raise ValueError(
+                f"LearnedWeights found no CompositeLoss in {type(pl_module).__name__}. Make one in its __init__, "
+                "self.criterion = trainonce.CompositeLoss([...]), or pass yours as criterion=."
+            )
+        self._detach()
+        earlier = criterion.attachment
+
+        def attach_first(optimizer: Optimizer) -> None:
+            if self.decay is not None and not _is_attached(criterion) and self._is_chosen(pl_module, optimizer):
+                self._attach(criterion, optimizer)
+
+        with _schedulers.before_each(attach_first):
+            configured = configure_optimizers()
+        if criterion.attachment is not earlier:
+            self._began = criterion.attachment
+        if configured is None and not _is_attached(criterion):
+            raise ValueError("configure_optimizers returned no optimizer, so nothing would learn the weights.")
+        return configured
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        _put_back(pl_module, "configure_optimizers")
+        criterion = self._criterion
+        assert criterion is not None
+        optimizers = [getattr(optimizer, "optimizer", optimizer) for optimizer in trainer.optimizers]
+        if self._is_ours or not _is_attached(criterion):
+            optimizer = self._choose(pl_module, optimizers)
+            if not _is_attached(criterion):
+                _schedulers.refuse_foreign(_schedulers_of(trainer), optimizer)
+                self._attach(criterion, optimizer)
+        self._check_attachment(criterion, optimizers)
+        self._check_checkpoints(trainer)
+        # Lightning clips all parameters of an optimizer by one norm. Both methods: one is the user's to override and
+        # may clip by itself, the other is called by hand in manual optimization.
+        for name in ("configure_gradient_clipping", "clip_gradients"):
+            _replace(pl_module, name, _without_exponents, criterion)
+
+    def _attach(self, criterion: CompositeLoss, optimizer: Optimizer) -> None:
+        if self.decay is None:
+            raise ValueError(
+                "LearnedWeights was given no decay, and the module has not attached its criterion. Write "
+                "LearnedWeights(decay=...), or call trainonce.attach in configure_optimizers."
+            )
+        self._began = attach(
+            optimizer, criterion, decay=self.decay, lr=self.lr, preset=self.preset, history=self.history
+        )
+        self._is_ours = True
+
+    def _is_chosen(self, pl_module: LightningModule, optimizer: Optimizer) -> bool:
+        if self._part is None:
+            return True
+        named = pl_module.named_parameters()
+        part = {id(p) for name, p in named if name == self._part or name.startswith(f"{self._part}.")}
+        return any(id(p) in part for group in optimizer.param_groups for p in group["params"])
+
+    def _choose(self, pl_module: LightningModule, optimizers: list[Optimizer]) -> Optimizer:
+        chosen = [optimizer for optimizer in optimizers if self._is_chosen(pl_module, optimizer)]
+        if len(chosen) == 1:
+            return chosen[0]
+        if self._part is None:
+            raise ValueError(
+                f"{type(pl_module).__name__} has {len(optimizers)} optimizers, and one of them learns the weights. "
+                "Name a part of the module that it trains, for example LearnedWeights(..., optimizer='generator')."
+            )
+        raise ValueError(
+            f"optimizer={self._part!r} must name a part of {type(pl_module).__name__} that one optimizer trains; "
+            f"{len(chosen)} of {len(optimizers)} hold parameters of that name."
+        )
+
+    def _check_attachment(self, criterion: CompositeLoss, optimizers: list[Optimizer]) -> None:
+        attachment = criterion.attachment
+        assert attachment is not None
+        if not any(optimizer is attachment.optimizer for optimizer in optimizers):
+            raise RuntimeError(
+                "The criterion is attached to an optimizer that this trainer does not step. Call "
+                "criterion.attachment.remove() before fit, and leave attaching to LearnedWeights."
+            )
+        if not self._is_ours and self.decay is not None and self.decay != attachment.decay:
+            warnings.warn(
+                f"The module has attached its criterion with decay={attachment.decay}, so LearnedWeights(decay="
+                f"{self.decay}) has no effect on it. Leave one of the two out.",
+                stacklevel=2,
+            )
+
+    def _detach(self) -> None:
+        """Give the criterion back: what began in ``configure_optimizers`` ends with the fit, and the next one can."""
+        if self._began is not None and self._began.criterion.attachment is self._began:
+            self._began.remove()
+        self._began, self._is_ours = None, False
+
+    # Around the fit
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._end(pl_module)
+        if self._criterion is not None and self._outside is not None:
+            self._criterion.to(pl_module.device)  # where Lightning leaves the module
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._end(pl_module)
+
+    def _end(self, pl_module: LightningModule) -> None:
+        for name in ("configure_optimizers", "configure_gradient_clipping", "clip_gradients"):
+            _put_back(pl_module, name)
+        self._detach()
+
+    # Logs
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert self._criterion is not None
+        assert self._criterion.attachment is not None
+        _schedulers.complete(_schedulers_of(trainer), self._criterion.attachment.optimizer)
+        self._step = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        stepped, self._step = trainer.global_step != self._step, trainer.global_step
+        at = trainer.fit_loop.epoch_loop._batches_that_stepped  # the step that Lightning logs the module's values at
+        every = self.log_every or trainer.log_every_n_steps
+        if stepped and every and (at + 1) % every == 0:
+            self._log(trainer, at)
+
+    def _log(self, trainer: Trainer, step: int) -> None:
+        assert self._criterion is not None
+        # On every process: reading sharded exponents takes them all.
+        scalars = {f"{self.prefix}{name}": value for name, value in self._criterion.log_dict().items()}
+        trainer.callback_metrics.update(scalars)  # for EarlyStopping and the like
+        if trainer.loggers and trainer.is_global_zero:
+            numbers = torch.stack(list(scalars.values())).tolist()  # one read from the device for all
+            for logger in trainer.loggers:
+                logger.log_metrics(dict(zip(scalars, numbers, strict=True)), step=step)
+
+    # Checkpoints: a criterion that is part of the module is in the module's state_dict
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._criterion is None or self._outside is None:
+            return {}
+        return dict(self._criterion.state_dict())
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        criterion = self._bring(trainer, pl_module)
+        saved = checkpoint["callbacks"].get(self.state_key)
+        if criterion is not None and saved:
+            criterion.load_state_dict(saved)
+        elif criterion is not None and self._outside is not None:
+            where = f"{type(criterion).__name__} {self._outside!r}"
+            health.warn(criterion, health.NoSavedState, where=where)
+
+    def _check_checkpoints(self, trainer: Trainer) -> None:
+        if self._outside is None:
+            return
+        if any(getattr(callback, "save_weights_only", False) for callback in trainer.checkpoint_callbacks):
+            raise ValueError(
+                f"The criterion {self._outside!r} is not registered as a part of the module, so a checkpoint with "
+                "save_weights_only=True would lose it. Make it an attribute of its own, or use nn.ModuleList."
+            )
+
+
+# Replacing the module's methods for the time of a fit
+
+
+class _Replacement(functools.partial[Any]):
+    """Stands in for a method, which is its last argument. A partial follows the module into a deepcopy."""
+
+
+def _replace(pl_module: LightningModule, name: str, by: Callable[..., Any], *args: object) -> None:
+    setattr(pl_module, name, _Replacement(by, *args, getattr(pl_module, name)))
+
+
+def _put_back(pl_module: LightningModule, name: str) -> None:
+    """Undo all replacements of a method, also those of other callbacks: a fit ends for all of them at once."""
+    while isinstance(found := vars(pl_module).get(name), _Replacement):
+        delattr(pl_module, name)
+        if getattr(pl_module, name) != found.args[-1]:  # it was an attribute of the instance before
+            setattr(pl_module, name, found.args[-1])
+
+
+# Attaching
+
+
+def _is_attached(criterion: CompositeLoss) -> bool:
+    """Whether to an optimizer that still exists."""
+    return criterion.attachment is not None and criterion.attachment._optimizer() is not None
+
+
+def _schedulers_of(trainer: Trainer) -> list[Any]:
+    return [config.scheduler for config in trainer.lr_scheduler_configs]
+
+
+# What each does to the exponents.
+_CANNOT = {
+    "DeepSpeedStrategy": "DeepSpeed takes the optimizer's step into its own hands, without the hyperparameter decay",
+    "FSDPStrategy": "FSDP flattens the exponents together with the model's parameters",
+}
+
+
+def _check_strategy(strategy: object) -> None:
+    for kind in type(strategy).__mro__:
+        if kind.__name__ in _CANNOT:
+            raise RuntimeError(
+                f"LearnedWeights does not work with {kind.__name__}: {_CANNOT[kind.__name__]}. Use strategy='ddp'."
+            )
+
+
+def _without_exponents(criterion: CompositeLoss, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Clip as the module does, while the exponents seem to have no gradient."""
+    exponents = criterion.exponents
+    gradient, exponents.grad = exponents.grad, None
+    try:
+        return clip(*args, **kwargs)
+    finally:
+        exponents.grad = gradient

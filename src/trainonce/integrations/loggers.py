@@ -1,0 +1,163 @@
+"""Loggers: every term's loss and weight to TensorBoard, MLflow, Weights & Biases or a CSV file.
+
+A sink is a function of named numbers and a step. Those here are made from the object you already have, so nothing is
+imported that you did not ask for, and one of your own is a function of two parameters.
+
+>>> import torch, trainonce
+>>> from trainonce.integrations import loggers
+>>> w, criterion = torch.nn.Parameter(torch.ones(1)), trainonce.CompositeLoss(["fit", "small"])
+>>> optimizer = torch.optim.SGD([w], lr=0.1)
+>>> attachment = trainonce.attach(optimizer, criterion, decay=1.0)
+>>> logs = loggers.log(attachment, lambda values, step: print(step, sorted(values)), every=1)
+>>> criterion(fit=w.sum(), small=w.abs().sum()).backward()
+>>> optimizer.step()
+1 ['exponent/small', 'loss/fit', 'loss/small', 'reference', 'weight/fit', 'weight/small']
+"""
+
+from __future__ import annotations
+
+import csv as files
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainonce import distributed
+from trainonce.reading import Reading, is_capturing
+
+if TYPE_CHECKING:
+    import os
+
+    from torch.optim import Optimizer
+
+    from trainonce.decay import Attachment
+
+#: Takes named numbers and the optimizer step they belong to.
+Sink = Callable[[Mapping[str, float], int], None]
+
+
+# Sinks
+
+
+def tensorboard(writer: Any, prefix: str = "") -> Sink:
+    """To a ``torch.utils.tensorboard.SummaryWriter``."""
+
+    def write(values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(prefix + name, value, step)
+
+    return write
+
+
+def wandb(run: Any, prefix: str = "") -> Sink:
+    """To a run of Weights & Biases, what ``wandb.init()`` returns.
+
+    Its own steps only grow, so the optimizer's step travels as ``trainonce/step``, which is made the x-axis.
+    """
+    names: set[str] = set()
+
+    def write(values: Mapping[str, float], step: int) -> None:
+        for name in values.keys() - names:
+            run.define_metric(prefix + name, step_metric="trainonce/step")
+            names.add(name)
+        run.log({**{prefix + name: value for name, value in values.items()}, "trainonce/step": step})
+
+    return write
+
+
+def mlflow(module: Any, prefix: str = "", run_id: str | None = None) -> Sink:
+    """To MLflow: pass the module ``mlflow``, which logs to its active run, or name a run."""
+
+    def write(values: Mapping[str, float], step: int) -> None:
+        metrics = {prefix + name: value for name, value in values.items()}
+        module.log_metrics(metrics, step=step, **({} if run_id is None else {"run_id": run_id}))
+
+    return write
+
+
+def csv(path: str | os.PathLike[str]) -> Sink:
+    """To a CSV file with one row a step; a file that is there is continued if it has the same columns."""
+    path = Path(path)
+    columns: list[str] = []
+
+    def write(values: Mapping[str, float], step: int) -> None:
+        if not columns:
+            columns.extend(_columns(path, ["step", *sorted(values)]))
+        row = [str(step), *(repr(values[name]) if name in values else "" for name in columns[1:])]
+        with path.open("a", newline="") as file:
+            files.writer(file).writerow(row)
+
+    return write
+
+
+def _columns(path: Path, wanted: list[str]) -> list[str]:
+    """The columns of the file, which is begun if it is not there."""
+    if path.is_file() and path.stat().st_size:
+        with path.open(newline="") as file:
+            found = next(files.reader(file))
+        if found != wanted:
+            raise ValueError(
+                f"{path} has the columns {', '.join(found)}; this run logs {', '.join(wanted)}. Choose another path."
+            )
+        return found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        files.writer(file).writerow(wanted)
+    return wanted
+
+
+# Logging
+
+
+def log(attachment: Attachment, *sinks: Sink, every: int = 50) -> Logging:
+    """Send the losses, weights and exponents to the sinks after every so many optimizer steps.
+
+    The numbers travel to the host while training goes on and are written at a later step, under the step they belong
+    to. Call :meth:`Logging.close` at the end, or use the result in a ``with`` statement, for those still on their way.
+
+    :param attachment: What :func:`trainonce.attach` returned.
+    :param sinks: Functions of named numbers and a step. With several processes only the first writes.
+    :param every: How many optimizer steps lie between two.
+    """
+    if not sinks:
+        raise ValueError("log needs a sink to write to, such as loggers.csv('weights.csv').")
+    if every < 1:
+        raise ValueError(f"every is a number of optimizer steps and must be at least 1; got {every}.")
+    return Logging(attachment, sinks, every)
+
+
+class Logging:
+    """What :func:`log` returned: it watches the optimizer until it is closed."""
+
+    def __init__(self, attachment: Attachment, sinks: tuple[Sink, ...], every: int) -> None:
+        self._attachment, self._sinks, self._every = attachment, sinks, every
+        self._coming: list[tuple[int, list[str], Reading]] = []
+        self._handle = attachment.optimizer.register_step_post_hook(self._after_step)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        step = self._attachment.steps
+        if step % self._every == 0 and not is_capturing(self._attachment.criterion.exponents):
+            scalars = self._attachment.criterion.log_dict()  # on all ranks: sharded exponents need them
+            together = torch.stack([value.float() for value in scalars.values()])
+            self._coming.append((step, list(scalars), Reading(together)))
+        self._write(lambda reading: reading.ready())
+
+    def _write(self, due: Callable[[Reading], bool]) -> None:
+        first = not distributed.is_distributed() or torch.distributed.get_rank() == 0
+        while self._coming and due(self._coming[0][2]):
+            step, names, reading = self._coming.pop(0)
+            values = dict(zip(names, reading.value().tolist(), strict=True))
+            for sink in self._sinks if first else ():
+                sink(values, step)
+
+    def close(self) -> None:
+        """Write what is still on its way, and stop logging."""
+        self._handle.remove()
+        self._write(lambda _: True)
+
+    def __enter__(self) -> Logging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

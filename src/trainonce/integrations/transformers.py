@@ -1,0 +1,172 @@
+"""Hugging Face Trainer: a model that holds a criterion and calls it in forward trains with learned weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from trainonce import decay as core
+from trainonce import distributed, extras
+from trainonce.composite import CompositeLoss
+from trainonce.integrations.accelerate import refuse_unsupported, unwrapped
+from trainonce.terms import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from trainonce.decay import Attachment, Preset
+
+__all__ = ["Trainer"]
+
+
+def _package() -> Any:
+    package = extras.require("transformers", "Transformers", "hf")
+    if not hasattr(package.Trainer, "_clip_grad_norm"):  # or clipping would take the exponents along, unnoticed
+        raise ImportError(
+            "This needs a Trainer that clips in a method of its own, as that of transformers 5.22 does; found "
+            f'{package.__version__}: pip install -U "trainonce[hf]"'
+        )
+    return package
+
+
+class Trainer(_package().Trainer):  # type: ignore[misc]
+    """``transformers.Trainer`` for a model that holds a :class:`trainonce.CompositeLoss` and calls it in ``forward``.
+
+    The exponents get a parameter group of their own without weight decay before the scheduler is made, stay out of
+    ``max_grad_norm``, are the same on every process, are logged every ``logging_steps``, and are saved and restored
+    with the model. For a Trainer of your own name this one first: ``class Mine(Trainer, Seq2SeqTrainer)``.
+
+    :param decay: As in :func:`trainonce.attach`. None: you attach, to the optimizer that you pass in ``optimizers``.
+    :param weights_lr: The exponents' learning rate; by default the model's.
+    :param preset: As in :func:`trainonce.attach`.
+
+    Everything else is as in ``transformers.Trainer``.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        decay: float | None = None,
+        weights_lr: float | None = None,
+        preset: Preset = "printed",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        refuse_unsupported(self.accelerator)
+        self._decay = decay
+        self._weights_lr = weights_lr
+        self._preset = preset
+        self._attachment: Attachment | None = None
+        _criterion_of(self)
+        if self.label_smoother is not None:
+            raise ValueError(
+                "label_smoothing_factor has the Trainer compute a loss of its own, so the model's CompositeLoss would "
+                "never be called. Set it to 0 and smooth the labels in the term itself."
+            )
+        # A forward that takes **kwargs would have to divide every term by num_items_in_batch; terms are means over
+        # different things, so the Trainer divides by the number of accumulated batches as it does for other models.
+        if not hasattr(self.model, "accepts_loss_kwargs"):
+            self.model_accepts_loss_kwargs = False
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().train(*args, **kwargs)
+        finally:  # so that another Trainer can go on with this model
+            if self._attachment is not None:
+                self._attachment.remove()
+                self._attachment = None
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        distributed.keep_out(self.model)  # DDP comes next; so the criterion may be called in compute_loss too
+        return super().create_optimizer(*args, **kwargs)
+
+    def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
+        self._attach()  # here: FSDP2 has made its new parameters, and the scheduler has not counted the groups
+        return super().create_scheduler(*args, **kwargs)
+
+    def _attach(self) -> None:
+        criterion, optimizer = _criterion_of(self), unwrapped(self.optimizer)
+        attachment = criterion.attachment
+        if self._decay is not None and (attachment is None or attachment is not self._attachment):
+            self._attachment = core.attach(
+                optimizer, criterion, decay=self._decay, lr=self._weights_lr, preset=self._preset
+            )
+        if criterion.attachment is None or criterion.attachment.optimizer is not optimizer:
+            raise ValueError(
+                "The Trainer was made without decay=, and the criterion is not attached to the Trainer's optimizer. "
+                "Pass decay=, or call trainonce.attach(optimizer, ...) and pass optimizers=(optimizer, ...)."
+            )
+
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        return super()._clip_grad_norm(_WithoutExponents(model))
+
+    def _get_grad_norm(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return super()._get_grad_norm(_WithoutExponents(model), *args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "loss" in logs:  # the training's own log, not one of evaluation
+            logs |= _numbers(_criterion_of(self).log_dict())
+        super().log(logs, *args, **kwargs)
+
+
+class _WithoutExponents:
+    """A model as clipping sees it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return iter(distributed.model_parameters(self._model))
+
+
+def _numbers(scalars: dict[str, Tensor]) -> dict[str, float]:
+    """Read back from the device at once, not one by one."""
+    return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
+
+
+def _criterion_of(trainer: Any) -> CompositeLoss:
+    """The criterion inside the model, or one sentence about where it should be."""
+    found = {name: m for name, m in trainer.model.named_modules() if isinstance(m, CompositeLoss)}
+    inside = {id(criterion) for criterion in found.values()}
+    outside = [k for k, v in vars(trainer).items() if isinstance(v, CompositeLoss) and id(v) not in inside]
+    if outside:
+        raise ValueError(
+            f"The CompositeLoss {outside[0]!r} lies on the Trainer, which trains and saves the model alone. Make it a "
+            "submodule of the model and call it in the model's forward."
+        )
+    if not found:
+        raise ValueError(
+            f"{type(trainer.model).__name__} holds no CompositeLoss, and the Trainer trains and saves the model alone. "
+            "Make the criterion a submodule of the model (a list does not count) and call it in the model's forward."
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f"The model holds {len(found)} CompositeLoss modules ({quoted(found)}); this Trainer learns the weights of "
+            "one. Give one of them all the terms."
+        )
+    return next(iter(found.values()))
+
+
+# from_pretrained builds a model on the meta device and then puts other parameters in place of its own: those of the
+# file, in the file's precision, and uninitialised memory for what the file does not hold.
+
+
+def _keep_start_and_precision(module: nn.Module, name: str, parameter: Any) -> nn.Parameter | None:
+    before = module._parameters.get(name)
+    if not isinstance(module, CompositeLoss) or not module.learned or before is None or not before.is_meta:
+        return None
+    if not isinstance(parameter, nn.Parameter) or parameter.is_meta or distributed.is_sharded(parameter):
+        return None
+    if getattr(parameter, "_is_hf_initialized", False):
+        values = parameter.detach()
+    else:
+        values = torch.tensor(module._init_exponents, device=parameter.device)
+    return nn.Parameter(values.to(torch.promote_types(before.dtype, torch.float32)))
+
+
+register_module_parameter_registration_hook(_keep_start_and_precision)  # type: ignore[arg-type]

@@ -1,0 +1,116 @@
+"""The loggers, with the packages themselves."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import trainonce
+from trainonce.integrations import loggers
+
+NAMES = {"loss/fit", "loss/small", "weight/fit", "weight/small", "exponent/small", "reference"}
+
+
+def train(*sinks, steps=6, every=2, start=None):
+    """Some steps, logged; gives the weights that the criterion had after each."""
+    w, criterion = torch.nn.Parameter(torch.tensor([2.0])), trainonce.CompositeLoss(["fit", "small"], init=0.5)
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=0.5)
+    weights = {}
+    with loggers.log(attachment, *sinks, every=every):
+        for step in range(1, steps + 1):
+            criterion(fit=(w - 3).square().sum(), small=w.square().sum()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            weights[step] = criterion.as_dict()
+    return weights
+
+
+def test_any_function_is_a_sink_and_gets_every_second_step():
+    seen = {}
+    weights = train(lambda values, step: seen.update({step: dict(values)}))
+    assert sorted(seen) == [2, 4, 6]
+    for step, values in seen.items():
+        assert set(values) == NAMES
+        assert values["weight/small"] == pytest.approx(weights[step]["small"])
+        assert isinstance(values["reference"], float)
+
+
+def test_closing_stops_and_writes_what_is_left():
+    seen = []
+    w, criterion = torch.nn.Parameter(torch.ones(1)), trainonce.CompositeLoss(["fit", "small"])
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    logs = loggers.log(trainonce.attach(optimizer, criterion, decay=0.5), lambda _, step: seen.append(step), every=1)
+    for _ in range(2):
+        criterion(fit=w.sum(), small=w.sum()).backward()
+        optimizer.step()
+        logs.close()
+    assert seen == [1]
+
+
+def test_csv(tmp_path):
+    path = tmp_path / "new" / "weights.csv"
+    weights = train(loggers.csv(path))
+    train(loggers.csv(path))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [row["step"] for row in rows] == ["2", "4", "6"] * 2
+    assert float(rows[2]["weight/fit"]) == pytest.approx(weights[6]["fit"])
+    assert set(rows[0]) == {"step", *NAMES}
+
+
+def test_csv_does_not_mix_runs_of_other_terms(tmp_path):
+    path = tmp_path / "weights.csv"
+    path.write_text("step,loss/other\n1,2.0\n")
+    with pytest.raises(ValueError, match="has the columns step, loss/other; this run logs step, exponent/small"):
+        train(loggers.csv(path))
+    assert path.read_text() == "step,loss/other\n1,2.0\n"
+
+
+@pytest.mark.parametrize(("sinks", "every", "said"), [((), 1, "needs a sink"), ((print,), 0, "at least 1; got 0")])
+def test_what_cannot_log_is_said(sinks, every, said):
+    with pytest.raises(ValueError, match=said):
+        train(*sinks, every=every)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard(tmp_path):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    with tensorboard.SummaryWriter(tmp_path) as writer:
+        weights = train(loggers.tensorboard(writer, prefix="weights/"))
+    events = accumulator.EventAccumulator(str(tmp_path)).Reload()
+    assert set(events.Tags()["scalars"]) == {f"weights/{name}" for name in NAMES}
+    last = events.Scalars("weights/weight/small")[-1]
+    assert (last.step, last.value) == (6, pytest.approx(weights[6]["small"]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    with mlflow.start_run() as run:
+        weights = train(loggers.mlflow(mlflow))
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "weight/small")
+    assert [point.step for point in history] == [2, 4, 6]
+    assert history[-1].value == pytest.approx(weights[6]["small"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_and_biases_offline(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=tmp_path, project="trainonce", settings=wandb.Settings(console="off")) as run:
+        weights = train(loggers.wandb(run))
+        assert run.summary["weight/small"] == pytest.approx(weights[6]["small"])
+        assert run.summary["trainonce/step"] == 6
+    assert list(tmp_path.rglob("*.wandb"))
+
+
+def test_nothing_is_imported_that_is_not_asked_for():
+    code = "import sys, json; from trainonce.integrations import loggers; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert not {"tensorboard", "mlflow", "wandb", "lightning", "transformers", "accelerate"} & set(loaded)
