@@ -47,15 +47,16 @@ def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
 # CamVid
 
 
+# lr: with fixed statistics 0.01 diverges, 0.003 does not (one seed, ratios 0 to 10).
 CAMVID = Settings(
     protocol="day2dusk",
     crop=(256, 256),
     backbone="lite0",
     weights="package",
     batch_norm="frozen",
-    steps=1000,
+    steps=2000,
     batch=8,
-    lr=0.01,
+    lr=0.003,
     head_lr=1.0,
     precision="bfloat16",
     graphed=True,
@@ -67,7 +68,7 @@ CAMVID = Settings(
     metric="miou",
     direction="maximize",
     unit="%",
-    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.01},
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.003},
     name="camvid",
 )
 @configured(CAMVID)
