@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+import trainonce
 from trainonce.recipes.segmentation import training
+from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.settings import Settings
 from trainonce.recipes.segmentation.streets import load
 from trainonce.recipes.segmentation.stylise import stylise
@@ -57,14 +59,20 @@ def test_nothing_on_the_step_path_waits_for_the_gpu():
     settings = Settings(crop=(64, 64), batch=2, steps=6)
     network = training.built(7, settings, CUDA)
     optimizer, losses = training.made(network, settings), training.wrapped(network, settings, CUDA)
-    for step, batch in training.fed(DOMAINS, settings, 0, CUDA, 0, (0, 1)):
-        if step == 3:
-            torch.cuda.set_sync_debug_mode("error")
-        optimizer.zero_grad()
-        terms = losses(*batch)
-        (terms["ce"] + terms["invariance"]).backward()
-        optimizer.step()
-    torch.cuda.set_sync_debug_mode("default")
+    criterion = trainonce.CompositeLoss(TERMS).to(CUDA)
+    trainonce.attach(optimizer, criterion, decay=0.05, lr=1e-3, history=trainonce.History())
+    seen = []
+    try:
+        for step, batch in training.fed(DOMAINS, settings, 0, CUDA, 0, (0, 1)):
+            if step == 3:
+                torch.cuda.set_sync_debug_mode("error")
+            optimizer.zero_grad()
+            criterion(losses(*batch)).backward()
+            optimizer.step()
+            seen.append(step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert seen == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_gpu_stylises_as_the_cpu_does():
