@@ -31,6 +31,7 @@ TRAIN_IDS = torch.tensor(
 )  # of sky, building, road, pavement, tree, car, person
 STEPS, RUNS = PAPER.steps, 13 * 3  # of one run; of the grid with its seeds
 WARM = 8
+PRECISIONS = ("float32", "tf32", "bfloat16")
 COLUMNS = ("ms/step", "images/s", "GPU idle", "GiB", "h/run", "h/grid")
 
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=12)
     parser.add_argument("--scenes", type=int, default=6)
     parser.add_argument("--crop", type=int, nargs=2, default=PAPER.crop, help="height and width (the paper's)")
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS, metavar="NAME")
     parser.add_argument("--compile", action="store_true", help="also with torch.compile, which takes minutes to start")
     asked = parser.parse_args()
     if asked.steps < 2:
@@ -59,7 +61,8 @@ def main() -> None:
         )
         print(f"{'precision':<22}{'weights':<10}" + "".join(f"{name:>10}" for name in COLUMNS))
         base = dataclasses.replace(PAPER, crop=tuple(asked.crop), readers=asked.readers, steps=asked.steps + WARM)
-        rows = [("float32", {}), ("tf32", {}), ("bfloat16", {}), ("bfloat16", {"graphed": True})]
+        rows = [(precision, {}) for precision in asked.precision]
+        rows += [("bfloat16", {"graphed": True})] if "bfloat16" in asked.precision else []
         rows += [("bfloat16", {"compile": True})] if asked.compile else []
         for precision, more in rows if device.type == "cuda" else rows[:1]:
             settings = dataclasses.replace(base, precision=precision, **more)

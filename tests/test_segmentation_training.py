@@ -48,9 +48,9 @@ def test_streets_train_and_leave_pictures_and_metrics(tmp_path):
     "settings",
     [
         {"batch_norm": "frozen", "layers": "layer2, layer4", "distance": "l1", "over": "all", "align_corners": False},
-        {"batch_norm": "batch", "schedule": "poly", "decoupled": True, "weight_decay": 2.0, "head_lr": 1.0},
+        {"batch_norm": "batch", "schedule": "poly", "optimizer": "sgdw", "weight_decay": 2.0, "head_lr": 1.0},
         {"style": "caffe", "channels_last": False, "resident": False, "readers": 0, "check": False},
-        {"protocol": "fog", "frame": (32, 48), "flip": 0.0, "graphed": True, "precision": "tf32"},
+        {"protocol": "fog", "frame": (32, 48), "flip": 0.0, "graphed": True, "precision": "tf32", "optimizer": "adamw"},
     ],
 )
 def test_options_can_be_combined(tmp_path, settings):
@@ -70,6 +70,7 @@ def test_a_small_network_learns_the_streets(tmp_path):
 @pytest.mark.parametrize("resident", [True, False])
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch, resident, capsys):
     settings = TINY | {"steps": 7, "keep_every": 3, "resident": resident, "readers": 0, "schedule": "poly"}
+    settings |= {"optimizer": "adamw", "warmup": 2}
     straight, there = train(tmp_path / "a", tasks.streets, **settings)
     real, calls = training.autocast, []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -66,7 +67,7 @@ class EfficientNetLite(nn.Module):
         Depthwise convolutions with dilation have slow kernels on GPUs, those without have fast ones. So the image is
         taken apart into the images that a dilated convolution sees, as long as the dilation lasts.
         """
-        x = F.relu6(self.bn0(self.conv_stem(images)))
+        x = F.relu6(normed(images, self.conv_stem, self.bn0))
         found, parts = {}, 1  # every so many-th row and column is an image of its own
         for i, (block, dilation) in enumerate(zip(self.blocks, self._dilations, strict=True)):
             if dilation != parts:
@@ -88,17 +89,17 @@ class MobileBlock(nn.Module):
         self.adds = stride == 1 and inward == outward
         self.expands = expansion != 1
         if self.expands:
-            self.expand_conv = nn.Conv2d(inward, inner, 1, bias=False)
+            self.expand_conv = Same(inward, inner, 1, bias=False)
             self.bn0 = _norm(inner)
         self.depthwise_conv = Same(inner, inner, kernel, stride, groups=inner, bias=False)
         self.bn1 = _norm(inner)
-        self.project_conv = nn.Conv2d(inner, outward, 1, bias=False)
+        self.project_conv = Same(inner, outward, 1, bias=False)
         self.bn2 = _norm(outward)
 
     def forward(self, x: Tensor, dilation: int) -> Tensor:
-        y = F.relu6(self.bn0(self.expand_conv(x)), inplace=True) if self.expands else x
-        y = F.relu6(self.bn1(self.depthwise_conv(y, dilation)), inplace=True)
-        out: Tensor = self.bn2(self.project_conv(y))
+        y = F.relu6(normed(x, self.expand_conv, self.bn0), inplace=True) if self.expands else x
+        y = F.relu6(normed(y, self.depthwise_conv, self.bn1, dilation), inplace=True)
+        out = normed(y, self.project_conv, self.bn2)
         return out + x if self.adds else out
 
 
@@ -106,12 +107,27 @@ class Same(nn.Conv2d):
     """Padded as the pretrained weights expect: where a stride leaves an odd pixel over, it is padded behind."""
 
     def forward(self, x: Tensor, dilation: int = 1) -> Tensor:
+        return self.convolved(x, self.weight, None, dilation)
+
+    def convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
         reach, (step, _) = dilation * (self.kernel_size[0] - 1), self.stride
         if step == 1:
-            return F.conv2d(x, self.weight, self.bias, 1, reach // 2, dilation, self.groups)
+            return F.conv2d(x, weight, bias, 1, reach // 2, dilation, self.groups)
         high, wide = (max(0, (-(-n // step) - 1) * step + reach + 1 - n) for n in x.shape[-2:])
         x = F.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
-        return F.conv2d(x, self.weight, self.bias, step, 0, dilation, self.groups)
+        return F.conv2d(x, weight, bias, step, 0, dilation, self.groups)
+
+
+def normed(x: Tensor, convolution: Same, norm: nn.BatchNorm2d, dilation: int = 1) -> Tensor:
+    """A convolution and its batch norm. With fixed statistics the two are one convolution, which saves three passes
+    over the activations."""
+    if norm.training:
+        out: Tensor = norm(convolution(x, dilation))
+        return out
+    assert norm.running_var is not None and norm.running_mean is not None
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    shift = norm.bias - norm.running_mean * scale
+    return convolution.convolved(x, convolution.weight * scale[:, None, None, None], shift, dilation)
 
 
 def apart(x: Tensor, d: int) -> Tensor:

@@ -55,10 +55,11 @@ class Settings:
     :param batch: Scenes in a step and process; each comes with its stylised copy.
     :param lr: The learning rate of the encoder.
     :param head_lr: The head's, as a multiple.
-    :param momentum: Of SGD.
+    :param optimizer: ``sgd``, whose weight decay is part of the gradient; ``sgdw``, whose is not; or ``adamw``.
+    :param momentum: Of SGD; of AdamW, the first of its two.
     :param weight_decay: Its strength.
-    :param decoupled: Whether it is decoupled from the gradient (SGDW, as printed) or part of it (SGD).
     :param schedule: ``constant``, or ``poly``: falling to 0 with the power 0.9.
+    :param warmup: Steps over which the learning rates rise to their values.
 
     **Machine**
 
@@ -94,10 +95,11 @@ class Settings:
     batch: int = 4
     lr: float = 0.01
     head_lr: float = 10.0
+    optimizer: str = "sgd"
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    decoupled: bool = False
     schedule: str = "constant"
+    warmup: int = 0
     precision: str = "float32"
     channels_last: bool = True
     compile: bool = False
@@ -124,6 +126,7 @@ class Settings:
 
 
 CHOICES = {
+    "optimizer": ("sgd", "sgdw", "adamw"),
     "schedule": ("constant", "poly"),
     "precision": ("float32", "tf32", "bfloat16"),
     "distance": ("l2", "l1"),

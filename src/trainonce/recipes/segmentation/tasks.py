@@ -47,17 +47,20 @@ def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
 # CamVid
 
 
-# lr: with fixed statistics 0.01 diverges, 0.003 does not (one seed, equal weights).
+# AdamW: SGD reached no more than 45 % by day in as many steps, at the best of its learning rates (one seed, equal weights).
 CAMVID = Settings(
     protocol="day2dusk",
     crop=(256, 256),
     backbone="lite0",
     weights="package",
     batch_norm="frozen",
-    steps=2000,
+    steps=1500,
     batch=8,
-    lr=0.003,
+    optimizer="adamw",
+    lr=0.001,
     head_lr=1.0,
+    weight_decay=0.01,
+    warmup=50,
     precision="bfloat16",
     graphed=True,
 )
@@ -68,7 +71,7 @@ CAMVID = Settings(
     metric="miou",
     direction="maximize",
     unit="%",
-    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.003},
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.01},
     name="camvid",
 )
 @configured(CAMVID)

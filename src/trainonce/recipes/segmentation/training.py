@@ -130,13 +130,17 @@ def made(network: DeepLab, settings: Settings) -> Optimizer:
         {"params": encoder, "lr": settings.lr},
         {"params": list(network.head.parameters()), "lr": settings.lr * settings.head_lr},
     ]
-    kind = trainonce.SGDW if settings.decoupled else torch.optim.SGD
+    if settings.optimizer == "adamw":
+        betas = (settings.momentum, 0.999)
+        return torch.optim.AdamW(groups, lr=settings.lr, betas=betas, weight_decay=settings.weight_decay)
+    kind = trainonce.SGDW if settings.optimizer == "sgdw" else torch.optim.SGD
     return kind(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
 
 
 def rate(step: int, settings: Settings) -> float:
     """The learning rate at a step, relative to that of the start."""
-    return 1.0 if settings.schedule == "constant" else (1 - min(step, settings.steps) / settings.steps) ** 0.9
+    risen = min(1.0, (step + 1) / settings.warmup) if settings.warmup else 1.0
+    return risen if settings.schedule == "constant" else risen * (1 - min(step, settings.steps) / settings.steps) ** 0.9
 
 
 def wrapped(network: DeepLab, settings: Settings, device: torch.device) -> nn.Module:
