@@ -9,7 +9,7 @@ from torch import nn
 
 from trainonce.recipes.segmentation import deeplab
 from trainonce.recipes.segmentation.deeplab import DeepLab, load_encoder
-from trainonce.recipes.segmentation.efficientnet import SCALES, EfficientNetLite, apart, joined
+from trainonce.recipes.segmentation.efficientnet import SCALES, EfficientNetLite, Same, apart, joined, normed
 from trainonce.recipes.segmentation.resnet import DESIGNS, ResNet
 
 
@@ -65,6 +65,19 @@ def test_only_what_is_wanted_is_returned():
 
 
 # EfficientNet-Lite
+
+
+@pytest.mark.parametrize(("stride", "dilation", "groups"), [(1, 1, 1), (2, 1, 4), (1, 2, 4)])
+def test_fixed_statistics_fold_into_the_convolution(stride, dilation, groups):
+    convolution = Same(4, 8, 3, stride, groups=groups, bias=False).double()
+    norm = torch.nn.BatchNorm2d(8).double().eval()
+    for values in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
+        values.copy_(torch.rand(8) + 0.5)
+    x = torch.randn(2, 4, 9, 10, dtype=torch.double)
+    plain, folded = norm(convolution(x, dilation)), normed(x, convolution, norm, dilation)
+    torch.testing.assert_close(folded, plain, rtol=1e-12, atol=1e-12)
+    slopes = [torch.autograd.grad(out.square().sum(), convolution.weight)[0] for out in (plain, folded)]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
 
 
 def test_an_efficientnet_ends_at_an_eighth():

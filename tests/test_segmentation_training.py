@@ -205,7 +205,8 @@ def test_the_paper_is_the_paper():
 
 @pytest.mark.parametrize("name", ["streets", "camvid", "ciss-paper"])
 def test_the_exponents_learning_rate_is_always_explicit(name):
-    assert load(name).one_shot["lr"] == Settings(**load(name).settings).lr
+    factor = 10 if name == "camvid" else 1
+    assert load(name).one_shot["lr"] == factor * Settings(**load(name).settings).lr
     assert name in RECIPES
 
 

@@ -100,6 +100,17 @@ def test_what_computes_does_count(old, new):
     assert essence(SOURCE.replace(old, new), "train") != essence(SOURCE, "train")
 
 
+def test_incidental_settings_do_not_matter():
+    @task(terms=["a", "b"], metric="m", direction="minimize", incidental=["where"])
+    def made(trial, *, steps=1, where="here"):
+        """."""
+
+    assert made.identity == made.using(where="there").identity != made.using(steps=2).identity
+    assert made.info()["settings"] == {"steps": 1}
+    with pytest.raises(ValueError, match=r"^incidental names settings of the function; 'wher' is none"):
+        task(terms=["a", "b"], metric="m", direction="minimize", incidental=["wher"])(made.function)
+
+
 def test_settings_make_another_identity_and_nothing_else_does():
     line = _tasks.line
     assert line.identity != line.using(steps=3).identity

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from trainonce.study.summary import Summary
+    from trainonce.study.summary import Outcome, Summary
 
 
 def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
@@ -55,12 +55,16 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
         scale.dress(axes, "x")
         style.grid_lines(axes)
         axes.autoscale(axis="y")
-        obstacles = [
-            labels.Box(u - 6, v - 6, u + 6, v + 6)
-            for _, o, p in choices
-            for u, v in [labels.in_points(axes, scale(p[0]), o.mean)]
-        ]
-        labels.beside(axes, named, obstacles)
+        drawn = [(scale(p[0]), o) for _, o, p in choices]
+        drawn += [(at, ours.chosen)] if ours is not None and ours.chosen.report and ends else []
+        labels.beside(axes, named, [box for x, outcome in drawn for box in _marked(axes, x, outcome)])
         base, other = summary.task.terms
         style.head(axes, "Response curve", style.measured(summary), f"weight of {other} / weight of {base}")
     return style.root(axes)
+
+
+def _marked(axes: Axes, x: float, outcome: Outcome) -> list[labels.Box]:
+    """Where a point's marker and its error bar are."""
+    u, v = labels.in_points(axes, x, outcome.mean)
+    low, high = (labels.in_points(axes, x, outcome.mean + s * outcome.deviation)[1] for s in (-1, 1))
+    return [labels.Box(u - 7, v - 7, u + 7, v + 7), labels.Box(u - 3, low, u + 3, high)]

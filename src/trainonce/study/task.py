@@ -17,7 +17,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainonce.study import ranks
-from trainonce.terms import check_names, did_you_mean, is_number
+from trainonce.terms import check_names, did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
     from trainonce.study.trial import Trial
@@ -63,6 +63,7 @@ class Task(Splits):
     one_shot: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     preload: tuple[str, ...] = ()
+    incidental: tuple[str, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
@@ -111,9 +112,11 @@ class Task(Splits):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def _told_settings(self) -> dict[str, Any]:
-        """The settings as JSON; whatever else in the words by which Python shows it."""
+        """The settings that matter as JSON; whatever else in the words by which Python shows it."""
         told = {}
         for key, value in self.settings.items():
+            if key in self.incidental:
+                continue
             told[key] = json.loads(json.dumps(value, default=repr))
             if " at 0x" in str(told[key]):
                 raise ValueError(
@@ -167,6 +170,7 @@ def task(
     one_shot: Mapping[str, Any] | None = None,
     seconds: float | None = None,
     preload: Sequence[str] = (),
+    incidental: Sequence[str] = (),
     name: str | None = None,
 ) -> Callable[[TrainFunction], Task]:
     """Make a task of a training function.
@@ -186,6 +190,8 @@ def task(
     :param one_shot: Settings of the one-shot plan that suit this task: ``init``, ``decay``, ``preset``, ``lr``.
     :param seconds: About how long one training takes on one CPU core, for the list of recipes.
     :param preload: Modules that each trial will import; they are loaded once, before the first.
+    :param incidental: Settings that the results do not depend on, such as where the data is. A study goes on where it
+        was when they change, and its record does not hold them.
     :param name: By default the function's.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
@@ -209,6 +215,10 @@ def task(
         raise ValueError(f"margin is an amount of the metric and must be positive; got {margin!r}.")
 
     def decorate(function: TrainFunction) -> Task:
+        settings = _settings(function)
+        if unknown := [key for key in incidental if key not in settings]:
+            known = ", ".join(settings) or "none"
+            raise ValueError(f"incidental names settings of the function; {quoted(unknown)} is none. It has: {known}.")
         return Task(
             function,
             name or function.__name__,
@@ -222,7 +232,8 @@ def task(
             dict(one_shot or {}),
             seconds,
             tuple(preload),
-            _settings(function),
+            tuple(incidental),
+            settings,
         )
 
     return decorate

@@ -124,7 +124,8 @@ def normed(x: Tensor, convolution: Same, norm: nn.BatchNorm2d, dilation: int = 1
     if norm.training:
         out: Tensor = norm(convolution(x, dilation))
         return out
-    assert norm.running_var is not None and norm.running_mean is not None
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     shift = norm.bias - norm.running_mean * scale
     return convolution.convolved(x, convolution.weight * scale[:, None, None, None], shift, dilation)

@@ -125,6 +125,9 @@ class Settings:
             _check(field.name, field.default, getattr(self, field.name))
 
 
+#: What results do not depend on.
+INCIDENTAL = ("data_root", "readers", "check", "keep_every", "keep_model")
+
 CHOICES = {
     "optimizer": ("sgd", "sgdw", "adamw"),
     "schedule": ("constant", "poly"),
