@@ -48,7 +48,7 @@ def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
 # CamVid
 
 
-# AdamW: SGD at the best of its learning rates reached no more than 45 % by day in as many steps (one seed, equal weights).
+# AdamW: SGD at its best learning rate reached no more than 45 % by day in as many steps (one seed, equal weights).
 CAMVID = Settings(
     protocol="day2dusk",
     crop=(256, 256),
