@@ -109,6 +109,24 @@ class CompositeLoss(nn.Module):
             start = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=self.exponents.device)
             self.exponents.copy_(distributed.sharded_like(start, self.exponents))
 
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Keep start and precision under Transformers' ``from_pretrained``.
+
+        It puts parameters in place of those on the meta device: the file's, in the file's precision, and uninitialised
+        memory for what the file does not hold.
+        """
+        before = self._parameters.get(name)
+        if before is not None and before.is_meta and param is not None and not param.is_meta and self.learned:
+            param = self._materialised(param, before.dtype)
+        super().register_parameter(name, param)
+
+    def _materialised(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+        if distributed.is_sharded(param):
+            return param
+        from_file = getattr(param, "_is_hf_initialized", False)
+        values = param.detach() if from_file else torch.tensor(self._init_exponents, device=param.device)
+        return nn.Parameter(values.to(torch.promote_types(dtype, torch.float32)))
+
     # The call
 
     if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from trainonce import decay as core
 from trainonce import distributed, extras
@@ -150,23 +149,3 @@ def _criterion_of(trainer: Any) -> CompositeLoss:
             "one. Give one of them all the terms."
         )
     return next(iter(found.values()))
-
-
-# from_pretrained builds a model on the meta device and then puts other parameters in place of its own: those of the
-# file, in the file's precision, and uninitialised memory for what the file does not hold.
-
-
-def _keep_start_and_precision(module: nn.Module, name: str, parameter: Any) -> nn.Parameter | None:
-    before = module._parameters.get(name)
-    if not isinstance(module, CompositeLoss) or not module.learned or before is None or not before.is_meta:
-        return None
-    if not isinstance(parameter, nn.Parameter) or parameter.is_meta or distributed.is_sharded(parameter):
-        return None
-    if getattr(parameter, "_is_hf_initialized", False):
-        values = parameter.detach()
-    else:
-        values = torch.tensor(module._init_exponents, device=parameter.device)
-    return nn.Parameter(values.to(torch.promote_types(before.dtype, torch.float32)))
-
-
-register_module_parameter_registration_hook(_keep_start_and_precision)  # type: ignore[arg-type]
