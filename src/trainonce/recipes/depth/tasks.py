@@ -1,0 +1,122 @@
+"""UniDepth as tasks: depth, the camera's rays, and features that two views of an image share.
+
+- ``rooms``: generated rooms, a small network from scratch; nothing to download.
+- ``nyu``: NYU Depth v2, an encoder with ImageNet weights, also tested on other places and cameras.
+- ``unidepth-paper``: the five large sets with the paper's numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from trainonce.recipes.depth.losses import TERMS
+from trainonce.recipes.depth.settings import INCIDENTAL, Settings
+from trainonce.recipes.settings import configured
+from trainonce.study import task, told_plainly
+
+if TYPE_CHECKING:
+    from trainonce.study import Trial
+
+
+ROOMS = Settings(protocol="room", shape=(84, 112), encoder="vit-tiny", steps=2000, batch=16, lr=5e-4)
+
+
+@task(
+    terms=TERMS,
+    metric="delta_1",
+    direction="maximize",
+    unit="%",
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 5e-4},
+    incidental=INCIDENTAL,
+    name="rooms",
+)
+@configured(ROOMS)
+def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
+    """Generated rooms with exact depth; depth, camera rays, feature invariance."""
+    from trainonce.recipes.depth import rooms as generated
+    from trainonce.recipes.depth.training import train
+
+    with told_plainly():
+        sets = generated.load(trial.seed, settings.size or generated.SIZE, kind=settings.protocol)
+    return train(trial, sets, settings)
+
+
+NYU = Settings(
+    protocol="nyu",
+    shape=(192, 256),
+    encoder="lite0",
+    weights="package",
+    dim=128,
+    steps=2000,
+    batch=16,
+    lr=5e-4,
+    precision="bfloat16",
+)
+
+
+@task(
+    terms=TERMS,
+    metric="delta_1",
+    direction="maximize",
+    unit="%",
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 5e-4},
+    incidental=INCIDENTAL,
+    name="nyu",
+)
+@configured(NYU)
+def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
+    """NYU Depth v2, also tested on other places and cameras; depth, camera rays, feature invariance."""
+    from trainonce.recipes.depth import archives
+    from trainonce.recipes.depth.training import train
+
+    with told_plainly():
+        sets = archives.load(_root(settings), settings.protocol, settings.size or None)
+    return train(trial, sets, settings)
+
+
+PAPER = Settings(
+    protocol="zero-shot",
+    encoder="vit-l",
+    dim=512,
+    heads=8,
+    depths=(3, 2, 1),
+    attention="nystrom",
+    resident=False,
+    steps=300_000,
+    batch=64,
+    lr=1.35e-4,
+    encoder_lr=0.1,
+    average=0.9995,
+    precision="bfloat16",
+    points=76_800,
+    keep_every=1000,
+    keep_model=True,
+)
+
+
+@task(
+    terms=TERMS,
+    metric="delta_1",
+    direction="maximize",
+    unit="%",
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 1.35e-4},
+    incidental=INCIDENTAL,
+    name="unidepth-paper",
+)
+@configured(PAPER)
+def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
+    """UniDepth on ScanNet, Argoverse 2 and Waymo with the paper's numbers; depth, camera rays, feature invariance."""
+    from trainonce.recipes.depth import large
+    from trainonce.recipes.depth.training import train
+
+    with told_plainly():
+        sets = large.load(_root(settings), settings.size or None)
+    return train(trial, sets, settings)
+
+
+def _root(settings: Settings) -> str:
+    root = settings.data_root or os.environ.get("TRAINONCE_DATA", "")
+    if not root:
+        raise FileNotFoundError("This recipe reads data: give its folder with --data-root, or in TRAINONCE_DATA.")
+    return root

@@ -1,0 +1,199 @@
+"""The training of UniDepth under a trial's weights: from frames to metrics, resumable, on one or several devices."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainonce.recipes.depth import batches, pictures
+from trainonce.recipes.depth.check import check
+from trainonce.recipes.depth.convolutional import SCALES
+from trainonce.recipes.depth.evaluate import scored, seen
+from trainonce.recipes.depth.network import UniDepth
+from trainonce.recipes.depth.objective import Objective
+from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
+from trainonce.recipes.depth.vit import UNUSED
+from trainonce.recipes.segmentation.deeplab import load_weights
+from trainonce.recipes.segmentation.scenes import spread
+from trainonce.study import ranks, told_plainly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trainonce.recipes.depth.frames import Sets
+    from trainonce.recipes.depth.settings import Settings
+    from trainonce.recipes.depth.views import Views
+    from trainonce.study import Trial
+
+
+def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | None:
+    """Train once and return the metrics of every set that is reported, by ``set/metric``."""
+    device, place = trial.device, (ranks.rank(), ranks.count())
+    sets = sets.limited(settings.limit)
+    with told_plainly():
+        network = built(settings, device)
+        objective = wrapped(network, settings, device)
+        if settings.check:
+            checked(sets)
+    saved = trial.restore()
+    criterion = trial.criterion()
+    steps = optimizer(network, settings)
+    trial.attach(steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(steps, lambda step: rate(step, settings))
+    average = Average(network, settings)
+    kept: dict[str, Any] = {
+        "network": network,
+        "criterion": criterion,
+        "optimizer": steps,
+        "schedule": schedule,
+        "average": average,
+    }
+    if saved is not None:
+        for name, part in kept.items():
+            part.load_state_dict(saved[name])
+    first = 0 if saved is None else saved["step"]
+    every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
+    for step, views in fed(sets, settings, network.patch, trial.seed, device, first, place):
+        steps.zero_grad()
+        for part, last in _parts(views, settings.parts):
+            with contextlib.nullcontext() if last else _unsynced(objective):
+                with autocast(settings, device):
+                    terms = objective(part.images, part.depths, part.cameras, part.flips)
+                (criterion(terms) / settings.parts).backward()
+        clipped(network, criterion, settings)
+        steps.step()
+        schedule.step()
+        average.step(step)
+        if step % every == 0 and step < settings.steps:
+            with average:
+                found = scored(network, sets.validation, settings, device, all_of_it=False)
+            trial.report(step, delta_1=found["delta_1"])
+            if trial.should_prune():
+                return None
+        if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
+            trial.save({"step": step, **{name: part.state_dict() for name, part in kept.items()}})
+    with average:
+        results = {
+            f"{name}/{metric}": value
+            for name, examined in sets.examined().items()
+            for metric, value in scored(network, examined, settings, device).items()
+        }
+        if ranks.is_first():
+            _keep(trial, network, sets, settings)
+    return results
+
+
+def fed(
+    sets: Sets,
+    settings: Settings,
+    patch: int,
+    seed: int,
+    device: torch.device,
+    first: int,
+    place: tuple[int, int] = (0, 1),
+) -> Iterator[tuple[int, Views]]:
+    """The views of the steps after the first ones, each with the number of its step, from 1."""
+    source = (batches.Resident if settings.resident else batches.Stream)(sets.training, settings, device)
+    sizes = {name: len(frames) for name, frames in sets.training.items()}
+    order = batches.Order(sizes, settings.batch // 2, seed, range(first, settings.steps), place)
+    for step, chosen in zip(order.steps, source.batches(order), strict=True):
+        shape = batches.shape_of(settings, patch, seed, step)
+        yield step + 1, batches.prepared(chosen, settings, shape, seed)
+
+
+# Parts of it
+
+
+def built(settings: Settings, device: torch.device) -> UniDepth:
+    """The network on its device, with pretrained weights where there are some."""
+    network = UniDepth(
+        settings.encoder,
+        settings.dim,
+        settings.heads,
+        settings.depths,
+        kind=settings.attention,  # type: ignore[arg-type]
+        recompute=settings.recompute,
+    )
+    if settings.weights and settings.encoder in SCALES:
+        load_weights(network.encoder.network, settings.encoder, settings.weights)  # type: ignore[arg-type]
+    elif settings.weights:
+        load_weights(network.encoder, settings.encoder, settings.weights, unused=UNUSED)
+        network.encoder.patch_embed.requires_grad_(False)  # type: ignore[union-attr]
+    if settings.network:
+        load_weights(network, settings.encoder, settings.network, unused=())
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
+    return network.to(device)
+
+
+def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.Module:
+    """The objective, compiled and spread over the processes where that is asked for."""
+    objective: Any = Objective(network, crossed=settings.crossed, rounding=settings.rounding)  # type: ignore[arg-type]
+    objective.train()
+    if settings.compile:
+        objective = torch.compile(objective, dynamic=not settings.shape)
+    if ranks.count() > 1:
+        objective = DistributedDataParallel(objective, device_ids=[device.index] if device.type == "cuda" else None)
+    return objective  # type: ignore[no-any-return]
+
+
+def autocast(settings: Settings, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16")
+
+
+def _parts(views: Views, count: int) -> Iterator[tuple[Views, bool]]:
+    """A step's views in equal parts, each with whether it is the last; the two views of a frame stay together."""
+    length = len(views.images) // count
+    for i in range(count):
+        yield type(views)(*(part[i * length : (i + 1) * length] for part in views)), i == count - 1
+
+
+def _unsynced(objective: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Several parts make one step: only the last averages over the processes."""
+    return objective.no_sync() if isinstance(objective, DistributedDataParallel) else contextlib.nullcontext()
+
+
+def checked(sets: Sets) -> None:
+    """Look at the data once, in the first process, and let all know what is wrong."""
+    problem = ""
+    if ranks.is_first():
+        try:
+            check(sets)
+        except (OSError, ValueError) as error:
+            problem = str(error)
+    problem = ranks.from_first(problem)
+    if problem:
+        raise ValueError(problem)
+
+
+def _keep(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
+    """The network, if it is wanted, and what a person looks at."""
+    for what, write in {"The network was not": keep_model, "No pictures were": keep_pictures}.items():
+        try:
+            write(trial, network, sets, settings)
+        except (ImportError, OSError, ValueError, RuntimeError) as error:  # not at the end of a long training
+            warnings.warn(f"{what} written: {error}", stacklevel=2)
+
+
+def keep_model(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
+    if settings.keep_model:
+        beside = trial.dir / "network.pt.part"
+        torch.save(network.state_dict(), beside)
+        beside.replace(trial.dir / "network.pt")
+
+
+def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
+    """Some frames of the test set with their depth, the network's, and its error; and one as a cloud of points."""
+    network.eval()
+    frames = [sets.test.frames.frame(i) for i in spread(len(sets.test.frames), PICTURES)]
+    found = [seen(network, [frame], settings, trial.device) for frame in frames]
+    rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
+    pictures.panel(rows, trial.dir / "pictures" / "depth.png")
+    pictures.cloud(rows[0], trial.dir / "pictures" / "points.png")
+
+
+PICTURES = 4

@@ -1,0 +1,84 @@
+"""Settings of a recipe as a dataclass, each with its rule, and a task that takes them one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trainonce.study import told_plainly
+from trainonce.terms import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trainonce.study import Trial
+
+S = TypeVar("S")
+
+
+def check(
+    settings: Any, choices: Mapping[str, Sequence[str]], ranges: Mapping[str, tuple[float, float]], sizes: Sequence[str]
+) -> None:
+    """Hold every setting against its rule, or raise with the setting's name.
+
+    :param choices: What a text may be.
+    :param ranges: From where to below where a number may be, if not from 0 upwards.
+    :param sizes: Settings that are a height and a width; one whose default is empty may be left out.
+    """
+    for field in dataclasses.fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        if name in sizes:
+            _check_size(settings, name, value, bool(field.default))
+        elif name in choices and value not in choices[name]:
+            raise ValueError(f"The setting {name} is one of {quoted(choices[name])}; got {value!r}.")
+        else:
+            _check(name, field.default, value, ranges)
+
+
+def _check_size(settings: Any, name: str, value: Any, needed: bool) -> None:
+    value = value or ()
+    listed = isinstance(value, (list, tuple)) and all(type(n) is int and n > 0 for n in value)
+    if not listed or len(value) not in ((2,) if needed else (0, 2)):
+        raise ValueError(f"The setting {name} is a height and a width, as in {name}=512,1024; got {value}.")
+    object.__setattr__(settings, name, tuple(value))
+
+
+def _check(name: str, default: Any, value: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """What a setting may be is told by its default."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ValueError(f"The setting {name} is True or False; got {value!r}.")
+    elif isinstance(default, str):
+        if not isinstance(value, str):
+            raise ValueError(f"The setting {name} is a text; got {value!r}.")
+    elif isinstance(default, (int, float)):
+        low, high = ranges.get(name, (0, math.inf))
+        kinds, kind = ((int,), "whole number") if isinstance(default, int) else ((int, float), "number")
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < high:
+            upper = "" if high == math.inf else f" and {'at most' if name == 'flip' else 'below'} {high:g}"
+            raise ValueError(f"The setting {name} is a {kind} of at least {low}{upper}; got {value!r}.")
+
+
+def configured(defaults: S) -> Callable[[Callable[[Trial, S], Any]], Callable[..., Any]]:
+    """Turn a function of a trial and settings into a task's: one keyword-only parameter a setting."""
+
+    def decorate(function: Callable[[Trial, S], Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def trained(trial: Trial, **given: Any) -> Any:
+            with told_plainly():
+                settings = dataclasses.replace(defaults, **given)  # type: ignore[type-var]
+            return function(trial, settings)
+
+        fields = dataclasses.fields(defaults)  # type: ignore[arg-type]
+        each = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, f.name)) for f in fields
+        ]
+        first = inspect.Parameter("trial", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        trained.__doc__ = f"{function.__doc__}\n\n{inspect.getdoc(type(defaults))}"
+        trained.__signature__ = inspect.Signature([first, *each])  # type: ignore[attr-defined]
+        return trained
+
+    return decorate

@@ -1,0 +1,206 @@
+"""Metrics against loops in plain Python, the range and the window, and memory that does not grow."""
+
+import itertools
+import math
+import statistics
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from trainonce.recipes.depth import geometry, metrics
+from trainonce.recipes.depth.frames import Frame, Range
+
+RANGE = Range(0.05, 8.0)
+
+
+def camera(scale=1.0):
+    return torch.tensor([[20.0 * scale, 0, 9.6], [0, 21.0 * scale, 7.1], [0, 0, 1]])
+
+
+def frame(size=(14, 18), seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    depth = torch.rand(size, generator=rng) * 10  # some beyond the range
+    depth[torch.rand(size, generator=rng) < 0.3] = 0
+    return Frame(torch.zeros(3, *size, dtype=torch.uint8), depth, camera())
+
+
+def predicted(truth, seed=1):
+    rng = torch.Generator().manual_seed(seed)
+    return truth.clamp(min=1) * (0.3 * torch.randn(truth.shape, generator=rng)).exp()
+
+
+def by_loop(prediction, k, given, reach, window=None, squared=False):
+    """Everything, pixel by pixel."""
+    height, width = given.depth.shape
+    top, bottom, left, right = window or (0, height, 0, width)
+    pairs, ours, theirs = [], [], []
+    for v in range(top, bottom):
+        for u in range(left, right):
+            z, t = float(prediction[v, u]), float(given.depth[v, u])
+            if t > 0 and reach.nearest <= t < reach.farthest:
+                pairs.append((z, t))
+                for cloud, camera, d in ((ours, k, z), (theirs, given.camera, t)):
+                    (fx, _, cx), (_, fy, cy), _ = camera.tolist()
+                    cloud.append(((u + 0.5 - cx) / fx * d, (v + 0.5 - cy) / fy * d, d))
+    logs = [math.log(z / t) for z, t in pairs]
+    count = len(pairs)
+    there = [min(math.dist(p, q) for q in theirs) for p in ours]
+    back = [min(math.dist(p, q) for q in ours) for p in theirs]
+    if squared:
+        there, back = ([d * d for d in ds] for ds in (there, back))
+    low, high = math.log10(reach.nearest), math.log10(reach.farthest / 20)
+    scores = []
+    for i in range(100):
+        limit = 10 ** (low + (high - low) * i / 99)
+        precision, recall = (sum(d < limit for d in ds) / count for ds in (there, back))
+        scores.append(2 * precision * recall / (precision + recall) if precision + recall else 0.0)
+    return {
+        "delta_1": sum(max(z / t, t / z) < 1.25 for z, t in pairs) / count,
+        "si_log": 100 * statistics.stdev(logs),
+        "a_rel": sum(abs(z - t) / t for z, t in pairs) / count,
+        "rmse": math.sqrt(sum((z - t) ** 2 for z, t in pairs) / count),
+        "rmse_log": math.sqrt(sum(e * e for e in logs) / count),
+        "f_a": sum((a + b) / 2 for a, b in itertools.pairwise(scores)) / 100,
+        "focal": (abs(float(k[0, 0]) / 20 - 1) + abs(float(k[1, 1]) / 21 - 1)) / 2,
+    }
+
+
+def numbers(found):
+    return {name: float(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("window", [None, (2, 11, 3, 17)])
+def test_metrics_are_those_of_a_loop(window, squared):
+    given = frame()
+    prediction = predicted(given.depth)
+    found = metrics.measured(prediction, camera(1.1), given, RANGE, window, squared=squared)
+    expected = by_loop(prediction, camera(1.1), given, RANGE, window, squared)
+    assert set(found) == set(metrics.METRICS)
+    assert 0.1 < expected["f_a"] < 0.9
+    assert numbers(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_perfect_prediction_is_perfect():
+    given = frame()
+    found = numbers(metrics.measured(given.depth, given.camera, given, RANGE))
+    best = {"delta_1": 1, "si_log": 0, "a_rel": 0, "rmse": 0, "rmse_log": 0, "f_a": 0.99, "focal": 0}
+    assert found == pytest.approx(best, abs=1e-6)
+
+
+def test_a_wrong_scale_costs_all_but_the_scale_free_metric():
+    given = frame()
+    found = numbers(metrics.measured(given.depth * 2, given.camera, given, RANGE))
+    assert found["si_log"] == pytest.approx(0, abs=1e-3)
+    assert found["delta_1"] == 0
+    assert found["a_rel"] == pytest.approx(1)
+    assert found["rmse_log"] == pytest.approx(math.log(2))
+
+
+def test_only_the_camera_matters_to_points():
+    given = frame()
+    right, wrong = (metrics.measured(given.depth, camera(f), given, RANGE) for f in (1.0, 1.3))
+    assert float(right["rmse"]) == float(wrong["rmse"]) == 0
+    assert float(wrong["f_a"]) < 0.9 < float(right["f_a"])
+
+
+def test_another_size_is_brought_to_the_truths():
+    given = frame()
+    small = predicted(torch.rand(7, 9) * 5)
+    found = metrics.measured(small, geometry.resized(camera()[None], 0.5, 0.5)[0], given, RANGE)
+    larger = F.interpolate(small[None, None], (14, 18), mode="bilinear")[0, 0]
+    assert numbers(found) == numbers(metrics.measured(larger, camera(), given, RANGE))
+
+
+def test_what_is_outside_range_and_window_does_not_count():
+    given = frame()
+    prediction = predicted(given.depth)
+    window = (2, 11, 3, 17)
+    before = numbers(metrics.measured(prediction, camera(), given, RANGE, window))
+    changed = prediction.clone()
+    changed[:2] = changed[11:] = 100
+    changed[:, :3] = changed[:, 17:] = 100
+    changed[(given.depth == 0) | (given.depth >= 8) | (given.depth < 0.05)] = 100
+    assert not torch.equal(changed, prediction)
+    assert numbers(metrics.measured(changed, camera(), given, RANGE, window)) == before
+
+
+def test_a_window_beyond_the_image_is_named():
+    with pytest.raises(ValueError, match=r"lies in its 14x18 image; got \(0, 15, 0, 3\)"):
+        metrics.measured(torch.ones(14, 18), camera(), frame(), RANGE, (0, 15, 0, 3))
+
+
+# Points
+
+
+@pytest.mark.parametrize("block", [1, 50, 333, 10**6])
+def test_nearest_points_are_those_of_a_loop_in_any_block(block):
+    rng = torch.Generator().manual_seed(0)
+    ours, theirs = (torch.randn(n, 3, generator=rng, dtype=torch.float64) for n in (40, 57))
+    for within in (100.0, 0.6):
+        found = metrics.nearest(ours, theirs, within, block)
+        for a, b, result in ((ours, theirs, found[0]), (theirs, ours, found[1])):
+            for p, d in zip(a.tolist(), result.tolist(), strict=True):
+                exact = min(math.dist(p, q) for q in b.tolist())
+                assert math.sqrt(d) == pytest.approx(exact) if exact <= within else math.sqrt(d) >= exact * (1 - 1e-9)
+
+
+def test_small_distances_far_away_keep_their_digits():
+    far = torch.tensor([[30.0, 20.0, 110.0], [31.0, 20.0, 115.0]])
+    found, _ = metrics.nearest(far + torch.tensor([0.01, 0, 0]), far, 6.0)
+    torch.testing.assert_close(found.sqrt(), torch.tensor([0.01, 0.01]), rtol=1e-3, atol=0)
+
+
+def test_clouds_of_large_images_are_thinned_out(monkeypatch):
+    seen = []
+    original = metrics.nearest
+    monkeypatch.setattr(metrics, "nearest", lambda a, b, *rest: seen.append((len(a), len(b))) or original(a, b, *rest))
+    given = frame()
+    found = metrics.measured(given.depth, given.camera, given, RANGE, most=60)
+    ((ours, theirs),) = seen
+    assert 30 < ours == theirs <= 60
+    assert float(found["f_a"]) == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
+def test_thinning_takes_pixels_as_torch_would_and_no_more_than_allowed(share):
+    valid = torch.rand(100, 130, generator=torch.Generator().manual_seed(0)) < share
+    rows, columns = metrics._spread(valid, 900)
+    kept = valid[rows, columns]
+    assert kept.sum() <= 900
+    assert kept.sum() >= min(800, int(valid.sum()))
+    expected = F.interpolate(valid[None, None].float(), tuple(kept.shape), mode="nearest-exact")[0, 0] > 0
+    assert torch.equal(kept, expected)
+
+
+# Over images
+
+
+def test_the_mean_is_over_images_and_those_without_depth_are_counted_apart():
+    mean = metrics.Mean()
+    all_found = []
+    for seed in range(3):
+        given = frame(seed=seed)
+        all_found.append(numbers(metrics.measured(predicted(given.depth), camera(1.05), given, RANGE)))
+        mean.add(metrics.measured(predicted(given.depth), camera(1.05), given, RANGE))
+        empty = given._replace(depth=torch.full_like(given.depth, 9.0))
+        mean.add(metrics.measured(predicted(given.depth), camera(), empty, RANGE))
+    assert (mean.count, mean.left_out) == (3, 3)
+    expected = {name: sum(found[name] for found in all_found) / 3 for name in metrics.METRICS}
+    assert mean.result() == pytest.approx(expected)
+
+
+def test_without_any_image_the_mean_is_not_a_number():
+    result = metrics.Mean().result()
+    assert set(result) == set(metrics.METRICS)
+    assert all(math.isnan(value) for value in result.values())
+
+
+def test_a_single_pixel_has_metrics():
+    given = frame()
+    depth = torch.zeros_like(given.depth)
+    depth[3, 4] = 2.0
+    found = numbers(metrics.measured(torch.full_like(depth, 2.2), camera(), given._replace(depth=depth), RANGE))
+    assert found["si_log"] == 0
+    assert found["a_rel"] == pytest.approx(0.1)

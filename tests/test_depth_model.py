@@ -1,0 +1,269 @@
+"""The depth network: its parts against plain arithmetic, its shapes, what gradients reach, checkpoints."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import trainonce
+from trainonce.recipes.depth import camera, training
+from trainonce.recipes.depth.attention import Block, nystrom, pseudo_inverse, sine_grid
+from trainonce.recipes.depth.harmonics import harmonics
+from trainonce.recipes.depth.network import UniDepth
+from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
+from trainonce.recipes.depth.settings import Settings
+from trainonce.recipes.depth.vit import SHAPES, ViT
+
+CPU = torch.device("cpu")
+TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
+
+
+def images(*size, batch=2):
+    return torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(0))
+
+
+def small(**more):
+    torch.manual_seed(0)
+    return UniDepth("vit-tiny", 32, 2, (1, 1, 1), **more)
+
+
+# Directions
+
+
+def test_harmonics_are_orthonormal():
+    """Integrated exactly: Gauss-Legendre points in z, equal steps around, enough for products of degree 16."""
+    z, weights = (torch.tensor(part, dtype=torch.double) for part in _legendre(9))
+    turn = torch.arange(18, dtype=torch.double) * 2 * math.pi / 18
+    around = (1 - z**2).sqrt()
+    x, y = around[:, None] * turn.cos(), around[:, None] * turn.sin()
+    every = harmonics(torch.stack([x, y, z[:, None].expand_as(x)], -1)).flatten(0, 1)
+    area = (weights[:, None] * 2 * math.pi / 18).expand_as(x).flatten()
+    torch.testing.assert_close(every.T @ (every * area[:, None]), torch.eye(81, dtype=torch.double), atol=1e-12, rtol=0)
+
+
+def _legendre(count):
+    """Points and weights by Newton's method."""
+    points, weights = [], []
+    for i in range(count):
+        z = math.cos(math.pi * (i + 0.75) / (count + 0.5))
+        for _ in range(50):
+            before, now = 1.0, z
+            for n in range(2, count + 1):
+                before, now = now, ((2 * n - 1) * z * now - (n - 1) * before) / n
+            slope = count * (z * now - before) / (z * z - 1)
+            z -= now / slope
+        points.append(z)
+        weights.append(2 / ((1 - z * z) * slope**2))
+    return points, weights
+
+
+def test_the_first_harmonics_are_the_coordinates():
+    d = F.normalize(torch.randn(5, 3, dtype=torch.double), dim=1)
+    expected = torch.stack([torch.full((5,), 0.2820948), *(0.4886025 * s for s in (-d[:, 1], d[:, 2], -d[:, 0]))], 1)
+    torch.testing.assert_close(harmonics(d, 1), expected, atol=1e-6, rtol=0)
+
+
+# Attention
+
+
+def test_few_cells_are_attended_exactly_and_many_nearly():
+    q, k, v = torch.randn(3, 1, 2, 256, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    full = F.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(nystrom(q, k, v, landmarks=256), full)
+    rng = torch.Generator().manual_seed(0)
+    drawn = [4 * torch.randn(2, 8, 271, generator=rng) for _ in range(3)]
+    smooth = [F.avg_pool1d(t, 16, 1).mT[None] for t in drawn]  # neighbours alike, as in images
+    full, near = F.scaled_dot_product_attention(*smooth), nystrom(*smooth, landmarks=64)
+    assert (near - full).norm() < 0.05 * full.norm()
+    assert (full - smooth[2].mean(2, keepdim=True)).norm() > 0.5 * full.norm()  # so averaging all would not do
+
+
+def test_the_inverse_is_one():
+    x = torch.softmax(torch.randn(3, 16, 16, dtype=torch.double) * 2, -1) + torch.eye(16)
+    torch.testing.assert_close(
+        pseudo_inverse(x, 12) @ x, torch.eye(16, dtype=torch.double).expand_as(x), atol=1e-6, rtol=0
+    )
+
+
+def test_a_block_is_what_its_description_says():
+    block = Block(8, 2).double()
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    x, context = torch.randn(1, 3, 8, dtype=torch.double), torch.randn(1, 5, 8, dtype=torch.double)
+    at, context_at = torch.randn(1, 3, 8, dtype=torch.double), torch.randn(1, 5, 8, dtype=torch.double)
+    q = block.query(block.norm(x)) + at
+    k, v = block.key_value(block.norm_context(context)).split(8, -1)
+    k = k + context_at
+    heads = []
+    for h in range(2):
+        part = slice(4 * h, 4 * h + 4)
+        heads.append(torch.softmax(q[..., part] @ k[..., part].mT / 2, -1) @ v[..., part])
+    y = x + block.scale * block.out(torch.cat(heads, -1))
+    expected = y + block.scale_inner * block.inner(y)
+    torch.testing.assert_close(block(x, context, at=at, context_at=context_at), expected)
+
+
+def test_every_cell_of_a_grid_has_its_own_place():
+    places = sine_grid(5, 7, 32)
+    assert places.shape == (35, 32)
+    assert torch.cdist(places, places).fill_diagonal_(1).min() > 0.05
+
+
+def test_heads_must_share_the_width():
+    with pytest.raises(ValueError, match=r"^The width 30 cannot be shared by 4 heads\.$"):
+        Block(30, 4)
+
+
+# The encoder
+
+
+def test_a_stage_is_the_largest_of_its_blocks():
+    torch.manual_seed(0)
+    encoder = ViT(SHAPES["vit-tiny"])
+    found = encoder(images(28, 42))
+    assert found.grid == (2, 3)
+    x = encoder.patch_embed["proj"](images(28, 42)).flatten(2).mT
+    x = torch.cat([encoder.cls_token.expand(2, -1, -1), x], 1) + encoder._positions((2, 3))
+    outputs = []
+    for block in encoder.blocks:
+        x = block(x)
+        outputs.append(x)
+    stages = [(0, 2), (2, 3), (3, 5), (5, 6)]
+    for one, (first, last) in zip(found.maps, stages, strict=True):
+        torch.testing.assert_close(one, torch.stack([o[:, 1:] + o[:, :1] for o in outputs[first:last]]).amax(0))
+    for token, output in zip(found.tokens, reversed(outputs), strict=False):
+        torch.testing.assert_close(token, output[:, 0])
+
+
+def test_positions_are_brought_to_other_grids():
+    encoder = ViT(SHAPES["vit-tiny"])
+    side = SHAPES["vit-tiny"].cells
+    slope = torch.linspace(0, 1, side)[:, None].expand(side, side).reshape(1, -1, 1)
+    encoder.pos_embed.data[:, 1:] = slope
+    resized = encoder._positions((side // 2, side + 3))[0, 1:, 0].reshape(side // 2, side + 3)
+    assert (resized.diff(dim=0) > 0).all()
+    torch.testing.assert_close(resized, resized[:, :1].expand_as(resized))
+    assert encoder._positions((side, side)) is encoder.pos_embed
+
+
+def test_recomputing_changes_nothing():
+    plain, saving = small(), small(recompute=True)
+    for network in (plain, saving):
+        network(images(28, 42)).depth.log().sum().backward()
+    for a, b in zip(plain.parameters(), saving.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_a_dinov2_checkpoint_loads_and_its_patches_stay(tmp_path):
+    torch.manual_seed(1)
+    state = ViT(SHAPES["vit-tiny"]).state_dict()
+    extra = {"mask_token": torch.zeros(1, 192), "norm.weight": torch.ones(192), "norm.bias": torch.zeros(192)}
+    torch.save(state | extra, tmp_path / "dino.pth")
+    network = training.built(Settings(weights=str(tmp_path / "dino.pth"), dim=32, heads=2), CPU)
+    torch.testing.assert_close(dict(network.encoder.state_dict()), dict(state))
+    assert not network.encoder.patch_embed["proj"].weight.requires_grad
+    assert network.encoder.pos_embed.requires_grad
+    torch.save({k: v for k, v in state.items() if "blocks.3" not in k}, tmp_path / "part.pth")
+    with pytest.raises(ValueError, match=r"part\.pth does not fit vit-tiny: it lacks blocks\.3\."):
+        training.built(Settings(weights=str(tmp_path / "part.pth"), dim=32, heads=2), CPU)
+
+
+# Camera and depth
+
+
+def test_four_numbers_are_a_camera():
+    found = camera.camera(torch.tensor([[0.0, math.log(2), 0.0, math.log(3)]]), (40, 60))[0]
+    torch.testing.assert_close(found, torch.tensor([[30.0, 0, 30], [0, 60, 30], [0, 0, 1]]))
+
+
+@pytest.mark.parametrize(("encoder", "size", "grid"), [("vit-tiny", (28, 42), (2, 3)), ("lite0", (32, 48), (2, 3))])
+def test_shapes(encoder, size, grid):
+    torch.manual_seed(0)
+    found = UniDepth(encoder, 32, 2, (1, 1, 1), kind="nystrom")(images(*size))
+    assert found.depth.shape == (2, *size)
+    assert found.camera.shape == (2, 3, 3)
+    assert found.rays.shape == (2, 3, *size)
+    assert found.features.shape == (2, 32, *grid)
+    assert (found.depth > 0).all()
+    torch.testing.assert_close(found.rays.norm(dim=1), torch.ones(2, *size))
+
+
+def test_the_paper_s_network_has_its_size():
+    with torch.device("meta"):
+        count = sum(p.numel() for p in UniDepth("vit-l", 512, 8, (3, 2, 1)).parameters())
+    assert 340e6 < count < 355e6
+
+
+def test_depth_does_not_train_the_camera_and_the_camera_does_not_train_class_tokens():
+    network = small()
+    found = network(images(28, 42))
+    found.depth.log().sum().backward(retain_graph=True)
+    assert all(p.grad is None for p in network.camera_module.parameters())
+    network.zero_grad()
+    seen = {}
+    for name, adapter in network.token_adapters.named_children():
+        adapter.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0].requires_grad}))
+    network(images(28, 42)).rays.square().sum().backward()
+    assert seen == dict.fromkeys("0123", False)
+    assert network.encoder.blocks[0].norm1.weight.grad is not None  # through the maps
+
+
+def test_an_unknown_encoder_is_one_sentence():
+    with pytest.raises(ValueError, match=r"^encoder is one of 'vit-l', .*; got 'vit_l'\. Did you mean 'vit-l'\?$"):
+        UniDepth("vit_l")
+
+
+# Optimisation
+
+
+def test_the_rate_is_constant_and_then_falls():
+    settings = Settings(steps=100, constant=0.25, lowest=0.01)
+    assert [rate(s, settings) for s in (0, 25)] == [1.0, 1.0]
+    assert rate(62, settings) == pytest.approx(0.5154, abs=1e-3)
+    assert rate(100, settings) == pytest.approx(0.01)
+    assert rate(50, Settings(steps=100, constant=1.0)) == 1.0
+
+
+def test_groups():
+    network = small()
+    made = optimizer(network, Settings(lr=1e-3, encoder_lr=0.1, weight_decay=0.1))
+    known = {id(p): g for g in made.param_groups for p in g["params"]}
+    named = {name: known[id(p)] for name, p in network.named_parameters()}
+    assert len(named) == len(known)
+    rates = {name.startswith("encoder."): g["lr"] for name, g in named.items()}
+    assert rates == {True: pytest.approx(1e-4), False: 1e-3}
+    free = {"encoder.cls_token", "encoder.pos_embed", "levels", "camera_module.places", "encoder.norm1"}
+    for name, parameter in network.named_parameters():
+        assert named[name]["weight_decay"] == (0.0 if parameter.ndim < 2 or name in free else 0.1), name
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_exponents_are_clipped_only_if_asked_for(inside):
+    network, criterion = nn.Linear(2, 1), trainonce.CompositeLoss(["a", "b", "c"])
+    for parameter in (*network.parameters(), *criterion.parameters()):
+        parameter.grad = torch.full_like(parameter, 10.0)
+    clipped(network, criterion, Settings(clip=1.0, clip_exponents=inside))
+    norm = torch.cat([p.grad.flatten() for p in network.parameters()]).norm().item()
+    assert (norm < 0.99) is inside
+    assert (criterion.exponents.grad.max().item() < 10) is inside
+
+
+def test_the_average_is_one_and_is_given_back():
+    network = nn.Linear(1, 1, bias=False)
+    network.weight.data.fill_(0.0)
+    average = Average(network, Settings(average=0.5, average_from=0.0, steps=10))
+    expected = None
+    for step in range(1, 5):
+        network.weight.data.fill_(float(step))
+        average.step(step)
+        stays = min(0.5, (1 + step) / (10 + step))
+        expected = float(step) if expected is None else stays * expected + (1 - stays) * step
+    with average as shown:
+        assert shown.weight.item() == pytest.approx(expected)
+    assert network.weight.item() == 4.0
+    other = Average(network, Settings(average=0.5, steps=10))
+    other.load_state_dict(average.state_dict())
+    with other:
+        assert network.weight.item() == pytest.approx(expected)
