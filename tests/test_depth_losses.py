@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.nn import functional as F
 
 from trainonce.recipes.depth import geometry, losses
@@ -246,3 +247,18 @@ def test_terms_are_float32_under_autocast():
 def test_an_unknown_rounding_is_named():
     with pytest.raises(ValueError, match='rounding is "none" or "integer"; got \'up\''):
         losses.invariance(*pairs(), 14, rounding="up")
+
+
+def test_no_term_reads_a_value_on_the_host():
+    """Fake tensors have no values: reading one is an error."""
+    with FakeTensorMode():
+        features, prediction = (torch.randn(shape, requires_grad=True) for shape in ((4, 3, 5, 6), (2, 5, 6)))
+        masks, flips, cameras = torch.ones(4, 5, 6) > 0, torch.ones(4) > 0, torch.rand(4, 3, 3)
+        for crossed in (False, True):
+            losses.silog(prediction, torch.rand(2, 5, 6), crossed=crossed).backward()
+            for rounding in ("none", "integer"):
+                found = losses.invariance(features, masks, cameras, flips, 14, rounding=rounding, crossed=crossed)
+                found.backward()
+        losses.ray_error(geometry.rays(cameras, (4, 5)), geometry.rays(cameras, (4, 5)))
+        with pytest.raises(DataDependentOutputException):
+            found.item()

@@ -161,6 +161,9 @@ def test_clouds_of_large_images_are_thinned_out(monkeypatch):
     ((ours, theirs),) = seen
     assert 30 < ours == theirs <= 60
     assert float(found["f_a"]) == pytest.approx(0.99)
+    without = metrics.measured(given.depth, given.camera, given, RANGE, most=0)
+    assert set(without) == set(metrics.METRICS) - {"f_a"}
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 1.0])

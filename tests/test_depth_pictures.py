@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from trainonce.recipes.depth import pictures
-from trainonce.recipes.depth.pictures import Shown, Viewpoint
+from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.depth.pictures import Viewpoint
 from trainonce.recipes.segmentation import panels
 
 SIZE = (24, 36)
@@ -18,11 +19,11 @@ def camera(focal=30.0):
     return torch.tensor([[focal, 0, 18.0], [0, focal, 12.0], [0, 0, 1]])
 
 
-def shown(factor=1.0, size=SIZE):
-    image = torch.full((3, *size), 128, dtype=torch.uint8)
+def shown(factor=1.0, size=SIZE, image=None, predicted=30.0):
+    image = torch.full((3, *size), 128, dtype=torch.uint8) if image is None else image
     truth = torch.linspace(1, 4, size[1]).expand(size).clone()
     truth[:4] = 0
-    return Shown(image, truth, truth.clamp(min=1) * factor, camera(), camera())
+    return Frame(image, truth, camera()), truth.clamp(min=1) * factor, camera(predicted)
 
 
 def pixels(path):
@@ -90,7 +91,7 @@ def test_the_nearer_point_covers_the_farther():
         (first, second) = drawn
         assert picture[:, first[0], first[1]].tolist() == [0, 255, 0]
         assert picture[:, second[0], second[1]].tolist() == [0, 0, 255]
-        assert (second[0] - first[0], second[1] - first[1]) == (3, 5)
+        assert (second[0] - first[0], second[1] - first[1]) == (2, 5)
 
 
 def test_near_points_are_large_and_those_behind_or_outside_are_not_drawn():
@@ -119,8 +120,7 @@ def test_a_viewpoint_is_raised_looks_down_and_has_the_scene_in_its_picture():
 
 
 def test_clouds_of_equal_predictions_look_equal_and_of_others_do_not(tmp_path):
-    right, wrong = shown(), shown(1.5)
-    pictures.clouds([right, wrong._replace(predicted_camera=camera(45.0))], tmp_path / "clouds.png")
+    pictures.clouds([shown(), shown(1.5, predicted=45.0)], tmp_path / "clouds.png")
     picture = pixels(tmp_path / "clouds.png").int()
     first, second = (panels.EDGE + i * (panels.TILE + panels.GAP) for i in (1, 2))
     rows = slice(panels.HEAD, panels.HEAD + 100)
@@ -131,9 +131,14 @@ def test_clouds_of_equal_predictions_look_equal_and_of_others_do_not(tmp_path):
 
 
 def test_a_frame_without_depth_can_be_drawn(tmp_path):
-    empty = shown()._replace(truth=torch.zeros(SIZE))
+    frame, *found = shown()
+    empty = (frame._replace(depth=torch.zeros(SIZE)), *found)
     pictures.panel([empty], tmp_path / "depth.png")
-    pictures.clouds([empty], tmp_path / "clouds.png")
+    pictures.cloud(empty, tmp_path / "clouds.png")
+    first, second = (panels.EDGE + i * (panels.TILE + panels.GAP) for i in (1, 2))
+    drawn = pixels(tmp_path / "clouds.png")[panels.HEAD :]
+    assert (drawn[:, first : first + 216] == 255).all()
+    assert (drawn[:, second : second + 216] < 200).any()
     assert tile(pixels(tmp_path / "depth.png"), 1) == pictures.UNKNOWN
 
 
@@ -144,7 +149,7 @@ def test_a_frame_without_depth_can_be_drawn(tmp_path):
 def test_a_file_is_bounded_the_same_again_and_replaced_whole(write, tmp_path, monkeypatch):
     rng = torch.Generator().manual_seed(0)
     noise = torch.randint(256, (3, 216, 216), generator=rng, dtype=torch.uint8)
-    rows = [shown(1.1, (216, 216))._replace(image=noise)] * 3
+    rows = [shown(1.1, (216, 216), noise)] * 3
     path = tmp_path / "a.png"
     for name in ("a", "b"):
         write(rows, tmp_path / f"{name}.png")

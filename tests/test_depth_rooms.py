@@ -10,7 +10,7 @@ import torch
 from trainonce.recipes.depth import rooms, textures
 from trainonce.recipes.depth.frames import Range
 from trainonce.recipes.depth.interiors import interior
-from trainonce.recipes.depth.raycast import Light, Pose, Rays, Scene, Thing, between, nearest, packed, rays_of
+from trainonce.recipes.depth.raycast import Light, Pose, Rays, Scene, Thing, between, nearest, packed, rays_of, within
 from trainonce.recipes.depth.roads import road
 from trainonce.recipes.depth.rooms import Generated, frame, frames, lens, load, scene
 from trainonce.recipes.depth.shading import cast
@@ -143,6 +143,19 @@ def test_a_shadow_is_darker_than_the_same_floor_without_it():
         pictures.append(cast(what, rays_of([down], CAMERA, SIZE), torch.tensor([[1 / 30]])).colour)
     assert (pictures[1] < pictures[0] * 0.6).float().mean() > 0.5
     torch.testing.assert_close(pictures[1].min(), torch.tensor(0.5 * 0.3 * 1.25))
+
+
+@pytest.mark.parametrize("kind", ["room", "street"])
+def test_rays_that_are_spared_would_have_missed(kind):
+    whats, poses = map(list, zip(*(scene(2, index, kind) for index in range(4)), strict=True))
+    cameras = torch.tensor([lens(2, index, kind, SIZE) for index in range(4)])
+    for some in (slice(0, 1), slice(0, 4)):
+        rays, scenes = rays_of(poses[some], cameras[some], SIZE), packed(whats[some], CPU)
+        spans = within(scenes, poses[some], cameras[some], SIZE)
+        for got, expected in zip(nearest(rays, scenes, spans), nearest(rays, scenes), strict=True):
+            assert torch.equal(got, expected)
+        spared = [span.stop - span.start < SIZE[0] * SIZE[1] for span in spans]
+        assert sum(spared) > len(spared) / 4
 
 
 # Textures
@@ -320,6 +333,12 @@ def test_wrong_kinds_and_sizes_are_said(kind, size, text):
     ):
         with pytest.raises(ValueError, match=text):
             call()
+
+
+def test_all_of_it_is_computed_on_the_device_asked_for():
+    parts = frames(0, range(3), "mixed", SIZE, device="meta")  # which mixes with no other
+    assert [part.device.type for part in parts] == ["meta"] * 3
+    assert [tuple(part.shape) for part in parts] == [(3, 3, *SIZE), (3, *SIZE), (3, 3, 3)]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from trainonce.recipes.depth import geometry, looks, sampling, views
@@ -351,6 +352,19 @@ def test_views_have_no_gradient_and_ignore_autocast():
         seen = views.prepared(images, depths, cameras, plans, SHAPE)
     assert not any(part.requires_grad for part in seen)
     assert torch.equal(seen.images, views.prepared(images, depths, cameras, plans, SHAPE).images)
+
+
+def test_preparing_reads_no_value_on_the_host():
+    """Fake tensors have no values: reading one is an error."""
+    drawn = [views.plan(0, number, SIZE, camera(), SHAPE) for number in range(30)]
+    plans = [p for p in drawn if views.NOISE not in {w.fill for w in p.windows}]  # a generator has no fake
+    with FakeTensorMode():
+        count = len(plans)
+        images, depths = torch.zeros(count, 3, *SIZE, dtype=torch.uint8), torch.zeros(count, *SIZE)
+        seen = views.prepared(images, depths, torch.ones(count, 3, 3), plans, SHAPE)
+        fitted, _ = views.centred(images, depths, torch.ones(count, 3, 3), SHAPE)
+    assert seen.images.shape == (2 * count, 3, *SHAPE)
+    assert fitted.images.shape == (count, 3, *SHAPE)
 
 
 def test_a_missing_plan_is_named():

@@ -19,6 +19,9 @@ RECIPES = {
     "streets": "trainonce.recipes.segmentation.tasks:streets",
     "camvid": "trainonce.recipes.segmentation.tasks:camvid",
     "ciss-paper": "trainonce.recipes.segmentation.tasks:ciss_paper",
+    "rooms": "trainonce.recipes.depth.tasks:rooms",
+    "nyu": "trainonce.recipes.depth.tasks:nyu",
+    "unidepth-paper": "trainonce.recipes.depth.tasks:unidepth_paper",
 }
 
 

@@ -179,6 +179,10 @@ def attempt(
             raise
         traceback.print_exc()
         error = {"type": type(caught).__name__, "message": str(caught), "traceback": traceback.format_exc()}
+    finally:
+        if trial is not None and trial.history is not None:
+            with contextlib.suppress(Exception):  # of a device that failed nothing can be read
+                trial.history.flush()  # now: later it could write between the rows of a trial that goes on
     if status != "failed":
         (folder / CHECKPOINT).unlink(missing_ok=True)
     fraction, seconds = _cost(trial, status, start)

@@ -41,7 +41,8 @@ class Block(nn.Module):
         split = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
         found = nystrom(*split) if self.kind == "nystrom" else F.scaled_dot_product_attention(*split)
         x = x + self.scale * self.out(found.transpose(1, 2).flatten(2))
-        return x + self.scale_inner * self.inner(x)
+        out: Tensor = x + self.scale_inner * self.inner(x)
+        return out
 
 
 class MLP(nn.Module):
@@ -76,7 +77,8 @@ def nystrom(q: Tensor, k: Tensor, v: Tensor, landmarks: int = LANDMARKS, iterati
 
 def _means(x: Tensor, parts: int) -> Tensor:
     flat = x.flatten(0, 1).transpose(1, 2)
-    return F.adaptive_avg_pool1d(flat, min(parts, x.shape[-2])).transpose(1, 2).unflatten(0, x.shape[:2])
+    means = F.adaptive_avg_pool1d(flat, min(parts, x.shape[-2])).transpose(1, 2)
+    return means.reshape(*x.shape[:2], *means.shape[1:])
 
 
 def pseudo_inverse(x: Tensor, iterations: int) -> Tensor:

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
     number: int
     set: str
-    index: int
+    at: int
 
 
 def choice(number: int, sizes: Mapping[str, int], seed: int) -> Choice:
@@ -85,12 +85,12 @@ class Resident:
     def batches(self, order: Order) -> Iterator[list[tuple[Choice, Frame, Tensor]]]:
         for i in range(len(order)):
             yield [
-                (chosen, Frame(*(part[chosen.index] for part in self._sets[chosen.set])), self._camera(chosen))
+                (chosen, Frame(*(part[chosen.at] for part in self._sets[chosen.set])), self._camera(chosen))
                 for chosen in order[i]
             ]
 
     def _camera(self, chosen: Choice) -> Tensor:
-        return self._cameras[chosen.set][chosen.index]
+        return self._cameras[chosen.set][chosen.at]
 
 
 def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
@@ -141,7 +141,7 @@ class _Reading(Dataset[Any]):
 
     def __getitem__(self, step: int) -> tuple[list[tuple[Choice, Frame]], list[str]]:
         bad: list[str] = []
-        return [(chosen, readable(self._training[chosen.set], chosen.index, bad)) for chosen in self._order[step]], bad
+        return [(chosen, readable(self._training[chosen.set], chosen.at, bad)) for chosen in self._order[step]], bad
 
 
 def readable(frames: Frames, index: int, bad: list[str]) -> Frame:

@@ -97,5 +97,5 @@ class ConvBlock(nn.Module):
         self.scale = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.scale * self.inner(self.depthwise(x).permute(0, 2, 3, 1))
+        y: Tensor = self.scale * self.inner(self.depthwise(x).permute(0, 2, 3, 1))
         return x + y.permute(0, 3, 1, 2)

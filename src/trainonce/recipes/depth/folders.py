@@ -22,11 +22,9 @@ from trainonce.recipes.segmentation.files import Place, contents, listing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import Tensor
-
-IMAGES = (".jpg", ".jpeg", ".png")
 
 
 class Pair(NamedTuple):
@@ -47,31 +45,33 @@ class Kind(NamedTuple):
 
     name: str
     image: str
-    pair: Callable[[re.Match[str], Mapping[str, Place]], Pair]
+    pair: Callable[[re.Match[str], Mapping[str, list[str]]], Pair]
     coding: Coding
     split: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
-def _scannet(found: re.Match[str], files: Mapping[str, Place]) -> Pair:
-    del files
+def _scannet(found: re.Match[str], folders: Mapping[str, list[str]]) -> Pair:
+    del folders
     scene, number = found["scene"], found["number"]
     camera = f"{scene}/intrinsic/intrinsic_color.txt"
     return Pair(found[0], f"{scene}/depth/{number}.png", camera, scene.split("/")[-1])
 
 
-def _sun(found: re.Match[str], files: Mapping[str, Place]) -> Pair:
-    """Depth images have names of their own; a scene has one, or one in ``depth`` for each in ``image``."""
+def _sun(found: re.Match[str], folders: Mapping[str, list[str]]) -> Pair:
+    """A scene has one image and one depth image, whose name may be another."""
     scene = found["scene"]
-    prefix = f"{scene}/depth/"
-    depth = prefix + found["number"] + ".png"
-    if depth not in files:
-        inside = [name for name in _in_folder(files, prefix) if name.endswith(".png")]
-        depth = inside[0] if len(inside) == 1 else depth
-    return Pair(found[0], depth, f"{scene}/intrinsics.txt", scene)
+    inside = folders.get(f"{scene}/depth", [])
+    name = inside[0] if len(inside) == 1 else f"{found['number']}.png"
+    return Pair(found[0], f"{scene}/depth/{name}", f"{scene}/intrinsics.txt", _from_top(scene))
 
 
-def _extracted(found: re.Match[str], files: Mapping[str, Place]) -> Pair:
-    del files
+def _from_top(scene: str) -> str:
+    """A scene's path from SUN RGB-D's own top folder, wherever that is."""
+    return f"/{scene}".split("/SUNRGBD/")[-1].strip("/")
+
+
+def _extracted(found: re.Match[str], folders: Mapping[str, list[str]]) -> Pair:
+    del folders
     segment, name, number = found["scene"], found["camera"], found["number"]
     return Pair(found[0], f"{segment}/depth_{name}/{number}.png", f"{segment}/K_{name}.txt", segment.split("/")[0])
 
@@ -110,7 +110,8 @@ def frames(
         wanted = "SCENE/color/N.jpg (ScanNet), SPLIT/SEGMENT/image_CAMERA/N.jpg or SCENE/image/NAME.jpg (SUN RGB-D)"
         raise ValueError(f"{root} must hold images as {wanted}; {contents(root)}")
     matches = (re.fullmatch(kind.image, name) for name in files)
-    pairs = sorted((kind.pair(match, files) for match in matches if match), key=lambda pair: _natural(pair.image))
+    folders = _by_folder(files)
+    pairs = sorted((kind.pair(match, folders) for match in matches if match), key=lambda pair: _natural(pair.image))
     if training is not None:
         pairs = _split(root, kind, pairs, training=training)
     for pair in pairs:
@@ -130,10 +131,11 @@ def frames(
 
 def present(root: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a data set of a known kind."""
-    return Path(root).is_dir() and kind_of(listing(Path(root), "")) is not None
+    root = Path(root)
+    return kind_of(path.relative_to(root).as_posix() for path in root.rglob("*.*")) is not None
 
 
-def kind_of(files: Mapping[str, Place]) -> Kind | None:
+def kind_of(files: Iterable[str]) -> Kind | None:
     """The kind that the first image of any kind is of."""
     return next((kind for name in files for kind in KINDS if re.fullmatch(kind.image, name)), None)
 
@@ -149,7 +151,7 @@ def _split(root: Path, kind: Kind, pairs: Sequence[Pair], *, training: bool) -> 
         if path is None:
             rule = f"{root} must have a list of its scenes, {' or '.join(LISTS[which])}"
             raise ValueError(f"{rule}; {contents(root)}")
-        wanted = tuple(line.strip().strip("/") for line in path.read_text().splitlines() if line.strip())
+        wanted = tuple(_from_top(line.strip()) for line in path.read_text().splitlines() if line.strip())
         text = f"{path} must name scenes that are there"
     chosen = set(wanted)
     kept = [pair for pair in pairs if pair.split in chosen]
@@ -174,8 +176,13 @@ def camera_in(place: Place) -> Tensor:
     return torch.tensor(numbers).view(shape)[:3, :3].contiguous()
 
 
-def _in_folder(files: Mapping[str, Place], prefix: str) -> list[str]:
-    return [name for name in files if name.startswith(prefix)]
+def _by_folder(files: Iterable[str]) -> dict[str, list[str]]:
+    """The names of files by the folder they are in."""
+    folders: dict[str, list[str]] = {}
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    return folders
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

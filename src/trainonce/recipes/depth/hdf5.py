@@ -11,22 +11,20 @@ text in nodes of the first file. Two arrangements:
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from trainonce.extras import require
 from trainonce.recipes.depth.frames import Range
+from trainonce.recipes.depth.nodes import Node
 from trainonce.recipes.depth.stored import Coding, Stored
 from trainonce.recipes.segmentation.files import contents
 from trainonce.terms import did_you_mean, quoted
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
@@ -128,7 +126,7 @@ def find(root: str | os.PathLike[str], dataset: str) -> tuple[Layout, tuple[str,
         raise ValueError(f"There are HDF5 layouts for {quoted(LAYOUTS)}; got {dataset!r}.{hint}")
     layout, root = LAYOUTS[dataset], Path(root)
     found: list[str] = []
-    while (path := _numbered(root, layout.file, len(found))).is_file() and str(path) not in found:
+    while (path := _numbered(root, layout.file, len(found))).is_file():
         found.append(str(path))
     if not found:
         raise ValueError(f"The data set {dataset!r} is expected in {path}; {contents(root)}")
@@ -136,55 +134,10 @@ def find(root: str | os.PathLike[str], dataset: str) -> tuple[Layout, tuple[str,
 
 
 def _numbered(root: Path, file: str, number: int) -> Path:
-    return root / file.replace("#", str(number))
-
-
-# Nodes
-
-
-class Node(NamedTuple):
-    """Bytes in an HDF5 file."""
-
-    file: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.path}"
-
-    def read(self) -> bytes:
-        file = opened(self.file)
-        try:
-            node = file[self.path]
-            value = node[()]
-        except KeyError:
-            raise ValueError(f"{self.file} must hold the node {self.path!r}; it does not. {_holds(file)}") from None
-        except (OSError, RuntimeError, AttributeError, TypeError) as error:
-            raise ValueError(f"The node {self} cannot be read ({_short(error)}). Copy the file again.") from None
-        return bytes(value) if isinstance(value, bytes) else bytes(value.tobytes())
-
-
-def opened(path: str) -> Any:
-    """The open file. Every process opens its own: a handle taken over in a fork is not to be used."""
-    return _opened(path, os.getpid())
-
-
-@functools.lru_cache(maxsize=32)
-def _opened(path: str, process: int) -> Any:
-    h5py = require("h5py", "h5py", "vision")
-    try:
-        return h5py.File(path, "r", locking=False)
-    except OSError as error:
-        text = "is cut short" if "truncated" in str(error) else "is not a whole HDF5 file"
-        raise ValueError(f"{path} {text} ({_short(error)}). Copy it again.") from None
-
-
-def _short(error: Exception) -> str:
-    return re.sub(r".*\((.*)\)$", r"\1", " ".join(str(error).split())) or type(error).__name__
-
-
-def _holds(file: Any, most: int = 4) -> str:
-    names = list(file)
-    return f"It holds {', '.join(names[:most])}{' and more' * (len(names) > most)}." if names else "It is empty."
+    """Of a data set in one file, further ones (``chunk_idx``) would be called ``NAME_1.hdf5`` and so on."""
+    if "#" in file or not number:
+        return root / file.replace("#", str(number))
+    return root / file.replace(".hdf5", f"_{number}.hdf5")
 
 
 # Lists and cameras

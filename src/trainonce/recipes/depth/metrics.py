@@ -55,12 +55,15 @@ def measured(
         found = {**depth_errors(prediction[valid], truth[valid]), "focal": focal(camera, true_camera)}
         if not most:
             return found
-        spread = _spread(valid, most)
-        ours, theirs = (
-            points(depth[None], k[None])[0][:, *spread][:, valid[spread]].T
-            for depth, k in ((prediction, camera), (truth, true_camera))
-        )
-        return found | {"f_a": f_a(ours, theirs, reach, squared=squared)}
+        found = {**depth_errors(prediction[valid], truth[valid]), "focal": focal(camera, true_camera)}
+        if most > 0:
+            spread = _spread(valid, most)
+            ours, theirs = (
+                points(depth[None], k[None])[0][:, *spread][:, valid[spread]].T
+                for depth, k in ((prediction, camera), (truth, true_camera))
+            )
+            found["f_a"] = f_a(ours, theirs, reach, squared=squared)
+        return found
 
 
 def fitted(prediction: Tensor, camera: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:

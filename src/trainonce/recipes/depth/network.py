@@ -93,4 +93,5 @@ class UniDepth(nn.Module):
         """Of the cells of all maps: where in the image, and in which map, (1, 4 * cells, dim)."""
         cells = sine_grid(*grid, self.levels.shape[1], like.device)
         levels = self.level_places(self.levels)
-        return (cells[None] + levels[:, None]).flatten(0, 1)[None].to(like.dtype)
+        places: Tensor = (cells[None] + levels[:, None]).flatten(0, 1)[None].to(like.dtype)
+        return places

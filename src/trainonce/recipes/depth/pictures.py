@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trainonce.recipes.depth.frames import Frame
+
+    #: A frame, and the depth (height, width) and the camera (3, 3) that the network made of it.
+    Row = tuple[Frame, Tensor, Tensor]
+
 MAPS, CLOUDS = ("image", "true depth", "predicted depth", "error"), ("image", "true points", "predicted points")
 UNKNOWN, PAPER = (90, 90, 90), 255  # the colour of depth that is not known; of where there is nothing
 WORST = 0.5  # the error, as part of the depth, from where on it is shown the same
@@ -28,21 +33,6 @@ RAISED, ASIDE, BACK = math.radians(28), math.radians(24), 1.15  # from where poi
 OVERLAP = 1.6  # how much wider points are drawn than they are apart, so that slanted walls close
 CLOUD = (240, 320)
 LARGEST = 9  # pixels that a point covers, at most
-
-
-class Shown(NamedTuple):
-    """A frame and what the network made of it.
-
-    :param image: uint8, (3, height, width).
-    :param truth: In metres, 0 where unknown, (height, width), as is the prediction.
-    :param camera: Of the frame, (3, 3), as is the predicted one.
-    """
-
-    image: Tensor
-    truth: Tensor
-    prediction: Tensor
-    camera: Tensor
-    predicted_camera: Tensor
 
 
 class Legend(NamedTuple):
@@ -57,21 +47,21 @@ class Legend(NamedTuple):
 # Depth maps
 
 
-def panel(rows: Sequence[Shown], path: Path) -> None:
+def panel(rows: Sequence[Row], path: Path) -> None:
     """Write one PNG, or replace it in one move: a row a frame; truth and prediction have one scale, shown at the side.
 
     Without frames nothing is written.
     """
     drawn: list[list[Tensor]] = []
     legends: list[tuple[Legend, ...]] = []
-    for shown in (Shown(*(tensor.detach().cpu() for tensor in row)) for row in rows):
-        truth, prediction = shown.truth.float(), shown.prediction.float()
+    for frame, depth, _ in rows:
+        truth, prediction = (values.detach().cpu().float() for values in (frame.depth, depth))
         low, high = span(truth)
-        maps = [coloured(depth, low, high, NEAR_FAR, log=True) for depth in (truth, prediction)]
+        maps = [coloured(values, low, high, NEAR_FAR, log=True) for values in (truth, prediction)]
         error = torch.where(truth > 0, (prediction - truth).abs() / truth.clamp(min=1e-6) + 1e-6, 0)
         maps.append(coloured(error, 0, WORST, LITTLE_MUCH))
-        drawn.append([fitted(shown.image, smooth=True), *(fitted(each, smooth=False) for each in maps)])
-        metres = (f"{depth:.2g} m" for depth in (low, math.sqrt(low * high), high))
+        drawn.append([fitted(frame.image, smooth=True), *(fitted(each, smooth=False) for each in maps)])
+        metres = (f"{end:.2g} m" for end in (low, math.sqrt(low * high), high))
         errors = (f"{part:.0%}" for part in (0.0, WORST / 2, WORST))
         legends.append((Legend(NEAR_FAR, *metres), Legend(LITTLE_MUCH, *errors)))
     _write(drawn, legends, MAPS, path)
@@ -118,20 +108,24 @@ class Viewpoint(NamedTuple):
     centre: tuple[float, float]
 
 
-def clouds(rows: Sequence[Shown], path: Path) -> None:
+def cloud(row: Row, path: Path) -> None:
+    """One frame as :func:`clouds` has it."""
+    clouds([row], path)
+
+
+def clouds(rows: Sequence[Row], path: Path) -> None:
     """Write one PNG, as :func:`panel`: the true and the predicted points from one raised place beside the camera."""
     drawn: list[list[Tensor]] = []
-    for shown in (Shown(*(tensor.detach().cpu() for tensor in row)) for row in rows):
-        ways = ((shown.truth.float(), shown.camera.float()), (shown.prediction.float(), shown.predicted_camera.float()))
-        known = shown.truth > 0
+    for frame, depth, camera in rows:
+        image, known = frame.image.cpu(), frame.depth.cpu() > 0
         if not known.any():
             known = torch.ones_like(known)
-        colours = shown.image[:, known].T
-        scenes = [points(depth[None], camera[None])[0][:, known].T for depth, camera in ways]
-        spacing = [depth[known] / float(parts(camera[None]).fx) for depth, camera in ways]
+        ways = [(d.detach().cpu().float(), k.detach().cpu().float()) for d, k in (frame[1:], (depth, camera))]
+        scenes = [points(d[None], k[None])[0][:, known].T for d, k in ways]
+        spacing = [d[known] / float(parts(k[None]).fx) for d, k in ways]
         seen_from = viewpoint(next((scene for scene in scenes if scene[:, 2].any()), scenes[0]), CLOUD)
-        seen = [rendered(p, colours, s, seen_from, CLOUD) for p, s in zip(scenes, spacing, strict=True)]
-        drawn.append([fitted(picture, smooth=True) for picture in (shown.image, *seen)])
+        seen = [rendered(p, image[:, known].T, s, seen_from, CLOUD) for p, s in zip(scenes, spacing, strict=True)]
+        drawn.append([fitted(picture, smooth=True) for picture in (image, *seen)])
     _write(drawn, [()] * len(drawn), CLOUDS, path)
 
 
@@ -195,7 +189,7 @@ def _write(
 ) -> None:
     if not rows:
         return
-    for bits in (8, 6, 5, 4):  # photographs make large files: rather coarser colours than a smaller picture
+    for bits in (8, 6, 5, 4, 3, 2):  # photographs make large files: rather coarser colours than a smaller picture
         content = _png(rows, legends, titles, bits)
         if len(content) <= LIMIT:
             break

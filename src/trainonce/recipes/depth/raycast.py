@@ -10,16 +10,20 @@ used, so that a frame does not depend on those that are cast with it.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from trainonce.recipes.depth.textures import Colour, Surface
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 Point = tuple[float, float, float]
 
 TINY = 1e-12  # keeps directions from being 0
+CORNERS = torch.tensor([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)]).T
 
 
 class Thing(NamedTuple):
@@ -209,16 +213,43 @@ def _round(middle: Tensor, left: Tensor, square: Tensor) -> tuple[Tensor, Tensor
     return middle - reach, middle + reach
 
 
-def nearest(rays: Rays, scene: Packed) -> tuple[Tensor, Tensor]:
-    """How far each ray goes, and which thing it hits: 0 is the room. Nothing may be around the rays' start."""
+def nearest(rays: Rays, scene: Packed, seen: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
+    """How far each ray goes, and which thing it hits: 0 is the room. Nothing may be around the rays' start.
+
+    :param seen: For each thing, which rays may hit it (:func:`within`); None: all.
+    """
     _, far = span(rays, _thing(scene, 0), "box")
     hit = torch.zeros_like(far)
     for number, shape in enumerate(scene.order, 1):
-        near, until = span(rays, _thing(scene, number), shape)
-        closer = near.clamp_(min=0) < torch.minimum(until, far)
-        far = torch.where(closer, near, far)
-        hit = torch.where(closer, float(number), hit)
+        some = slice(None) if seen is None else seen[number - 1]
+        part, so_far, at = Rays(rays.start, tuple(d[:, some] for d in rays.to)), far[:, some], hit[:, some]
+        near, until = span(part, _thing(scene, number), shape)
+        closer = near.clamp_(min=0) < torch.minimum(until, so_far)
+        so_far.copy_(torch.where(closer, near, so_far))
+        at.copy_(torch.where(closer, float(number), at))
     return far, hit.to(torch.int32)
+
+
+def within(scene: Packed, poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> list[slice]:
+    """For each thing the rays of the rows in which it is seen in any of the scenes, and a few more.
+
+    That is told by its corners. What reaches behind the camera may be anywhere.
+    """
+    height, width = size
+    place = torch.tensor([pose.place for pose in poses], device=cameras.device).T[:, :, None, None]
+    axes = torch.tensor([pose.axes() for pose in poses], device=cameras.device).permute(1, 2, 0)[..., None, None]
+    centre, half, (cos, sin, _) = (part[:, :, 1:, None] for part in scene.things.view(3, 3, *scene.things.shape[1:]))
+    a, b, c = half * CORNERS.to(half.device)[:, None, None]
+    corner = torch.stack([a * cos + c * sin, b, c * cos - a * sin]) + centre - place
+    down, ahead = ((corner * axes[:, i]).sum(0) for i in (1, 2))
+    row = down / ahead * cameras[:, 1, 1, None, None] + cameras[:, 1, 2, None, None]
+    anywhere = (ahead < 0.05).any(-1)
+    nowhere = (half[0, ..., 0] < 0) | (ahead < 0).all(-1)
+    top = row.amin(-1).masked_fill(anywhere, 0.0).masked_fill(nowhere, float(height))
+    bottom = row.amax(-1).masked_fill(anywhere, float(height)).masked_fill(nowhere, 0.0)
+    first = (top.amin(0) - 2).clamp(0, height).int().tolist()
+    last = (bottom.amax(0) + 2).clamp(0, height).int().tolist()
+    return [slice(i * width, max(i, j) * width) for i, j in zip(first, last, strict=True)]
 
 
 def between(rays: Rays, scene: Packed) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainonce.recipes.depth.frames import Examined, Frame, Range, Sets
 from trainonce.recipes.depth.interiors import interior
-from trainonce.recipes.depth.raycast import packed, rays_of
+from trainonce.recipes.depth.raycast import packed, rays_of, within
 from trainonce.recipes.depth.roads import road
 from trainonce.recipes.depth.shading import cast
 from trainonce.terms import did_you_mean, quoted
@@ -35,7 +35,7 @@ OFF_CENTRE = 0.04
 #: Depths that count. What is farther away in a street has no depth, as the sky has none.
 RANGES = {"room": Range(0.1, 10.0), "street": Range(0.1, 80.0)}
 #: How many pixels are cast in one pass: what fits a processor's cache, or a GPU's memory.
-AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 22}
+AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 22}
 
 
 def frame(seed: int, index: int, kind: str = "room", size: tuple[int, int] = SIZE) -> Frame:
@@ -76,7 +76,9 @@ def _cast(
     kinds = [kind_of(index, kind) for index in indices]
     scenes, poses = zip(*(scene(seed, index, each) for index, each in zip(indices, kinds, strict=True)), strict=True)
     cameras = torch.tensor([lens(seed, i, each, size) for i, each in zip(indices, kinds, strict=True)], device=device)
-    seen = cast(packed(list(scenes), device), rays_of(list(poses), cameras, size), 1 / cameras[:, 0, 0, None])
+    there = packed(list(scenes), device)
+    spans = within(there, list(poses), cameras, size) if device.type == "cpu" else None  # a GPU has no use for it
+    seen = cast(there, rays_of(list(poses), cameras, size), 1 / cameras[:, 0, 0, None], spans)
     farthest = torch.tensor([[RANGES[each].farthest] for each in kinds], device=device)
     depth = seen.depth.masked_fill(seen.depth > farthest, 0.0)
     colour = (seen.colour.clamp(0, 1).sqrt() * 255 + 0.5).to(torch.uint8)

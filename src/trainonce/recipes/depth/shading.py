@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from trainonce.recipes.depth.raycast import TINY, Packed, Rays, between, nearest
 from trainonce.recipes.depth.textures import painted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LIFTED = 2e-3  # metres: how far above its surface a point looks for the light
 
@@ -20,12 +23,13 @@ class Seen(NamedTuple):
     depth: Tensor
 
 
-def cast(scene: Packed, rays: Rays, pixel: Tensor) -> Seen:
+def cast(scene: Packed, rays: Rays, pixel: Tensor, seen: Sequence[slice] | None = None) -> Seen:
     """What each ray sees.
 
     :param pixel: The width of a pixel at distance 1, (scenes, 1).
+    :param seen: For each thing, which rays may hit it; None: all.
     """
-    depth, hit = nearest(rays, scene)
+    depth, hit = nearest(rays, scene, seen)
     point = rays.at(depth)
     scenes, things = scene.things.shape[1:]
     flat = hit + torch.arange(scenes, device=hit.device, dtype=torch.int32)[:, None] * things

@@ -64,7 +64,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             with contextlib.nullcontext() if last else _unsynced(objective):
                 with autocast(settings, device):
                     terms = objective(part.images, part.depths, part.cameras, part.flips)
-                (criterion(terms) / settings.parts).backward()
+                (criterion(terms) / settings.parts).backward()  # type: ignore[no-untyped-call]
         clipped(network, criterion, settings)
         steps.step()
         schedule.step()
@@ -123,7 +123,7 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         load_weights(network.encoder.network, settings.encoder, settings.weights)  # type: ignore[arg-type]
     elif settings.weights:
         load_weights(network.encoder, settings.encoder, settings.weights, unused=UNUSED)
-        network.encoder.patch_embed.requires_grad_(False)  # type: ignore[union-attr]
+        network.encoder.patch_embed.requires_grad_(False)
     if settings.network:
         load_weights(network, settings.encoder, settings.network, unused=())
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"

@@ -122,7 +122,8 @@ class ViTBlock(nn.Module):
         q, k, v = self.attn["qkv"](self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         found = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = x + self.ls1.gamma * self.attn["proj"](found)
-        return x + self.ls2.gamma * self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x))))
+        out: Tensor = x + self.ls2.gamma * self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x))))
+        return out
 
 
 class _Scale(nn.Module):

@@ -1,0 +1,217 @@
+"""The depth recipe from end to end, on generated rooms and on miniatures of the real layouts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from test_segmentation_training import train
+from test_study_resume import torchrun
+
+from trainonce.recipes import load
+from trainonce.recipes.depth import batches, rooms, tasks, training
+from trainonce.recipes.depth.settings import Settings
+from trainonce.study.trial import CHECKPOINT
+
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+TINY = {
+    "size": (30, 40),
+    "shape": (28, 42),
+    "dim": 32,
+    "heads": 2,
+    "batch": 4,
+    "steps": 4,
+    "evaluations": 2,
+    "limit": 6,
+    "points": 200,
+}
+
+
+# Rooms
+
+
+def test_rooms_train_and_leave_pictures_and_metrics(tmp_path):
+    record, folder = train(tmp_path, tasks.rooms, **TINY, keep_model=True)
+    metrics = {
+        f"{name}/{metric}" for name in ("validation", "test") for metric in ("delta_1", "si_log", "f_a", "focal")
+    }
+    assert metrics <= set(record.metrics)
+    assert 0 <= record.metrics["test/delta_1"] <= 100
+    assert [step for step, _ in record.reports] == [2]
+    assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
+    assert "depth_module.heads.0.weight" in torch.load(folder / "network.pt", weights_only=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"parts": 2, "average": 0.9, "average_from": 0.0, "crossed": True, "rounding": "integer", "squared": True},
+        {"encoder": "lite0", "shape": (32, 48), "attention": "nystrom", "resident": False, "readers": 0},
+        {"shape": (), "pixels": (200, 400), "clip_exponents": True, "augment": False, "check": False, "points": 0},
+        {"protocol": "mixed", "recompute": True, "clip": 0.0, "depths": (2, 1, 0)},
+    ],
+)
+def test_options_can_be_combined(tmp_path, settings):
+    train(tmp_path, tasks.rooms, **(TINY | settings))
+
+
+def test_a_small_network_learns_the_rooms(tmp_path):
+    """Of held-out rooms, from what the best single depth for all pixels gives to a third more."""
+    settings = {"size": (48, 64), "shape": (42, 56), "dim": 64, "heads": 2, "batch": 8, "limit": 96, "points": 0}
+    more = {"steps": 120, "evaluations": 0, "lr": 1e-3, "augment": False, "check": False}
+    learned = train(tmp_path, tasks.rooms, "uniform", **settings, **more)[0].metrics["test/delta_1"]
+    made = rooms.load(0, (48, 64)).limited(96).test.frames
+    depths = torch.stack([made.frame(i).depth for i in range(len(made))])
+    guesses = torch.linspace(1, 5, 41)[:, None, None, None]
+    ratio = torch.maximum(depths / guesses, guesses / depths)
+    guessed = 100 * (ratio < 1.25).float().mean((1, 2, 3)).max().item()
+    assert learned > 1.33 * guessed > 20
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch, resident, capsys):
+    settings = TINY | {"steps": 7, "keep_every": 3, "resident": resident, "readers": 0, "average": 0.9, "shape": ()}
+    settings |= {"pixels": (600, 1200), "average_from": 0.2}
+    straight, there = train(tmp_path / "a", tasks.rooms, **settings)
+    real, calls = training.autocast, []
+
+    def stopping(*given):
+        calls.append(given)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(training, "autocast", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "b", tasks.rooms, **settings)
+    monkeypatch.setattr(training, "autocast", real)
+    (folder,) = (tmp_path / "b" / "trials").iterdir()
+    assert torch.load(folder / CHECKPOINT, weights_only=True)["steps"] == 3
+    resumed, here = train(tmp_path / "b", tasks.rooms, **settings)
+    assert resumed.metrics == pytest.approx(straight.metrics, abs=0, nan_ok=True)
+    assert resumed.weights == straight.weights
+    assert resumed.reports == straight.reports
+    assert (here / "history.jsonl").read_bytes() == (there / "history.jsonl").read_bytes()
+
+
+def test_parts_of_a_step_are_the_step():
+    """Up to what the terms are means over: images and pairs, of which every part has the same number."""
+    settings = Settings(**TINY | {"steps": 1, "limit": 0})
+    sets = rooms.load(0, (30, 40), counts=(6, 1, 1))
+    ((_, views),) = training.fed(sets, settings, 14, 0, torch.device("cpu"), 0)
+    torch.manual_seed(0)
+    objective = training.wrapped(training.built(settings, torch.device("cpu")), settings, torch.device("cpu"))
+    gradients = []
+    for count in (1, 2):
+        objective.zero_grad()
+        for part, _ in training._parts(views, count):
+            (sum(objective(*part[:4]).values()) / count).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in objective.parameters()]))
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.dist
+def test_two_processes_with_one_frame_each_are_one_with_two(tmp_path):
+    given = ["run", "rooms", "--steps", "3", "--seed", "1", "--device", "cpu"]
+    settings = TINY | {"evaluations": 0, "keep_model": True, "points": 0}
+    for key in ("steps", "batch"):
+        settings.pop(key)
+    told = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in settings.items()}
+    given += [part for key, value in told.items() for part in ("--set", f"{key}={value}")]
+    torchrun(tmp_path, *given, "--set", "batch=2", "--out", "two")
+    alone = [sys.executable, "-m", "trainonce", *given, "--set", "batch=4", "--out", "one"]
+    done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    two, one = (json.loads((tmp_path / name / "trials.jsonl").read_text()) for name in ("two", "one"))
+    assert two["weights"] == pytest.approx(one["weights"], rel=1e-4)
+    assert two["metrics"]["test/delta_1"] == pytest.approx(one["metrics"]["test/delta_1"], abs=1.0)
+    (first,), (second,) = (list((tmp_path / name / "trials").glob("*/network.pt")) for name in ("one", "two"))
+    networks = [torch.load(path, weights_only=True) for path in (first, second)]
+    apart = max((networks[1][name] - value).abs().max().item() for name, value in networks[0].items())
+    assert apart < 3 * 3 * 5e-4 / 10  # three steps of Adam move a weight by up to three learning rates
+
+
+# Batches
+
+
+def test_sets_are_drawn_equally_often_and_frames_once_an_epoch():
+    sizes = {"large": 6, "small": 2}
+    chosen = [batches.choice(n, sizes, seed=3) for n in range(24)]
+    counts = {name: sum(c.set == name for c in chosen) for name in sizes}
+    assert counts == {"large": 12, "small": 12}
+    first = [c.at for c in chosen if c.set == "large"][:6]
+    assert sorted(first) == list(range(6)) != first
+    assert chosen == [batches.choice(n, sizes, seed=3) for n in range(24)]
+    assert chosen != [batches.choice(n, sizes, seed=4) for n in range(24)]
+
+
+def test_frames_of_several_sizes_stay_in_order():
+    made = [rooms.frame(0, i, size=size) for i, size in enumerate([(24, 32), (30, 40), (24, 32)])]
+    chosen = [(batches.Choice(i, "rooms", i), frame, frame.camera) for i, frame in enumerate(made)]
+    settings = Settings(**TINY)
+    together = batches.prepared(chosen, settings, (28, 42), seed=0)
+    alone = [batches.prepared([one], settings, (28, 42), seed=0) for one in chosen]
+    for part, parts in zip(together, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(part, torch.cat(parts))
+
+
+class Bad:
+    """Three frames: a lost file, one without depth, and a good one."""
+
+    def __len__(self):
+        return 3
+
+    def name(self, index):
+        return f"frame {index}"
+
+    def frame(self, index):
+        if index == 0:
+            raise OSError("it is gone")
+        made = rooms.frame(0, index, size=(24, 32))
+        return made._replace(depth=made.depth * (index == 2))
+
+
+def test_what_cannot_be_trained_on_is_replaced_and_said():
+    order = batches.Order({"bad": 3}, 2, 0, range(2))
+    stream = batches.Stream({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
+    with pytest.warns(batches.UnreadableFrame) as said:
+        found = list(stream.batches(order))
+    good = rooms.frame(0, 2, size=(24, 32))
+    assert all(torch.equal(frame.image, good.image) for step in found for _, frame, _ in step)
+    texts = {str(w.message) for w in said}
+    assert any("frame 0: it is gone" in text for text in texts)
+    assert any("frame 1: it has 0 pixels of known depth, less than 50" in text for text in texts)
+
+
+# The recipes
+
+
+@pytest.mark.parametrize("name", ["rooms", "nyu", "unidepth-paper"])
+def test_the_exponents_learning_rate_is_always_explicit(name):
+    assert load(name).one_shot["lr"] == Settings(**load(name).settings).lr
+
+
+def test_the_paper_is_the_paper():
+    task = load("unidepth-paper")
+    settings = Settings(**task.settings)
+    assert (settings.steps, settings.batch, settings.lr, settings.encoder_lr) == (300_000, 64, 1.35e-4, 0.1)
+    assert (settings.encoder, settings.dim, settings.heads, settings.depths) == ("vit-l", 512, 8, (3, 2, 1))
+    assert (settings.weight_decay, settings.constant, settings.clip, settings.attention) == (0.1, 0.25, 1.0, "nystrom")
+    assert (task.one_shot["init"], task.one_shot["decay"]) == (0.1, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"batch": 6, "parts": 2}, r"batch counts views.*must be a multiple of 4; got 6"),
+        ({"depths": (1, 1)}, r"depths is three whole numbers"),
+        ({"attention": "some"}, r"attention is one of 'full', 'nystrom'; got 'some'"),
+        ({"shape": (10,)}, r"shape is a height and a width"),
+        ({"lr": -1.0}, r"lr is a number of at least 0"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(settings, said):
+    with pytest.raises(ValueError, match=said):
+        Settings(**settings)
