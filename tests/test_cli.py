@@ -252,7 +252,7 @@ def test_as_a_command_from_a_file_with_processes_and_no_warning(tmp_path):
 
 def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what_is_there(tmp_path):
     master, slave = pty.openpty()
-    arguments = ("compare", TASK, "--plans", "grid(0.1,1,10)", "--seeds", 9, "--set", "pause=0.05", "--out", tmp_path)
+    arguments = ("compare", TASK, "--plans", "grid(0.1,1,10)", "--seeds", 90, "--set", "pause=0.05", "--out", tmp_path)
     process = subprocess.Popen(
         command(*arguments, "--workers", 2),
         stdout=slave,
@@ -263,7 +263,7 @@ def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what
     shown, deadline = b"", time.monotonic() + 60
     while time.monotonic() < deadline:
         shown += os.read(master, 65536)
-        if len(Store(tmp_path).read()) >= 3 and shown.count(b"seed 0") > 3:
+        if len(Store(tmp_path).read()) >= 3 and shown.count(b"seed ") > 3:
             break
     process.send_signal(signal.SIGINT)
     while True:
@@ -276,10 +276,10 @@ def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what
         shown += chunk
     assert process.wait(30) == 130
     text = shown.decode(errors="replace")
-    assert re.search(r"\d+/81 trials", text)
+    assert re.search(r"\d+/810 trials", text)
     assert "Stopped. Finished trials are kept: the same command goes on from there." in text
     assert "Traceback" not in text
     kept = len(Store(tmp_path).read())
-    assert 3 <= kept < 81
+    assert 3 <= kept < 810
     assert all(r.status == "done" for r in Store(tmp_path).read().values())
     assert _tasks.line.using(pause=0.05).steps == 20

@@ -149,6 +149,29 @@ def test_meta_device():
     assert other.weights.tolist() == [0.25, 0.75]
 
 
+def test_loading_into_the_meta_device_keeps_what_is_loaded():
+    saved = trainonce.CompositeLoss(["a", "b", "c"], init={"b": 2.0, "c": 3.0}).state_dict()
+    with torch.device("meta"):
+        model = nn.ModuleDict({"criterion": trainonce.CompositeLoss(["a", "c", "b"], init=0.1)})
+    model.load_state_dict({f"criterion.{name}": value for name, value in saved.items()}, assign=True)
+    assert model["criterion"].exponents.exp().tolist() == pytest.approx([3.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (["a", "c", "b"], r"in this order; this criterion's are 'a', 'c', 'b'\. Give them in the checkpoint's order"),
+        (["b", "a", "c"], "The checkpoint's base term is 'a'; this criterion's is 'b'"),
+        (["a", "b"], "not in this criterion: 'c'"),
+    ],
+)
+def test_names_alone_are_checked_too(terms, said):
+    """Transformers' from_pretrained puts tensors in place and hands the rest over, without load_state_dict."""
+    saved = trainonce.CompositeLoss(["a", "b", "c"]).get_extra_state()
+    with pytest.raises(ValueError, match=said):
+        trainonce.CompositeLoss(terms).set_extra_state(saved)
+
+
 def test_other_device():
     criterion = trainonce.CompositeLoss(["a", "b"])
     with pytest.raises(ValueError, match=r"losses are on meta, the criterion is on cpu. Call criterion.to\('meta'\)"):

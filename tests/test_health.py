@@ -92,6 +92,13 @@ def never_stepped(tmp_path):
     assert attached is not loop.optimizer
 
 
+def never_called(tmp_path):
+    loop = Loop().attach()
+    for _ in range(100):
+        loop.model(torch.ones(1, 4)).sum().backward()
+        loop.optimizer.step()
+
+
 def changed_elsewhere(tmp_path):
     loop = Loop().attach()
     loop.others = [torch.optim.SGD(everything_of(loop), lr=0.01)]
@@ -203,6 +210,7 @@ LOOPS = [
     (health.NotAttached, not_attached, "the criterion is not attached to it"),
     (health.NotReplaying, not_replaying, "used in 100 training calls but stand at their first row"),
     (health.NeverStepped, never_stepped, "was called 1000 times, but the optimizer it is attached to has never"),
+    (health.NeverCalled, never_called, "has stepped 100 times, but the criterion attached to it was never called"),
     (health.ChangedElsewhere, changed_elsewhere, "a second optimizer that holds them too"),
     (health.WeightDecay, weight_decay, "has weight_decay=0.1"),
     (health.LearningRateReset, learning_rate_reset, "2.5 times the model's was asked for, it is at 1 times"),

@@ -122,6 +122,21 @@ def test_bf16():
     assert result(model).exponents == pytest.approx(plain(CASE).exponents, abs=3e-2)
 
 
+def test_clipping_leaves_the_exponents_out_whatever_it_is_given():
+    found, model, other = accelerator(), Inside(), criterion(CASE)
+    made = optimizer(model)
+    for each in (model.criterion, other):
+        attach(found, made, each, decay=DECAY)
+    for parameter in [*model.parameters(), other.exponents]:
+        parameter.grad = torch.ones_like(parameter)
+    count = sum(p.numel() for p in model.net.parameters())
+    norm = found.clip_grad_norm_([*model.parameters(), other.exponents], max_norm=0.1)
+    assert norm.item() == pytest.approx(count**0.5)
+    found.clip_grad_value_(model.parameters(), 1e-6)
+    assert all(each.exponents.grad.tolist() == [1.0, 1.0] for each in (model.criterion, other))
+    assert all(p.grad.abs().max() < 2e-6 for p in model.net.parameters())
+
+
 def test_a_prepared_optimizer_is_refused():
     found, model = accelerator(), Inside()
     _, made = found.prepare(model, optimizer(model))
@@ -164,6 +179,19 @@ def test_fsdp2_beside_the_model_is_refused():
     made = accelerate.optimizer.AcceleratedOptimizer(optimizer(model.net), device_placement=False)
     with pytest.raises(RuntimeError, match=r"^Under FSDP2 Accelerate saves only what is part of the prepared model"):
         attach(found, made, model.criterion, decay=DECAY)
+
+
+def test_fsdp2_unscales_once():
+    found, model = fsdp(), Inside()
+    found.native_amp, found.scaler = True, torch.amp.GradScaler("cpu", init_scale=8.0)
+    found.state._mixed_precision = "fp16"
+    made = accelerate.optimizer.AcceleratedOptimizer(optimizer(model), device_placement=False, scaler=found.scaler)
+    found._optimizers, found._models = [made], [model]
+    attach(found, made, model.criterion, decay=DECAY)
+    found.scaler.scale(model(torch.ones(8, 4), torch.ones(8, 1))).backward()
+    scaled = model.criterion.exponents.grad.clone()
+    found.clip_grad_norm_(trainonce.model_parameters(model), 1.0)
+    assert model.criterion.exponents.grad.tolist() == pytest.approx((scaled / 8).tolist())
 
 
 # Two processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import torch
 from _lightning import LightningByHand, LightningInAList, columns, quiet
 from _problem import plain
 from _tester import assert_same, case_of, on_two_processes
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateFinder, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
@@ -554,6 +555,44 @@ def test_clipping_is_of_the_model_alone(kind, options):
     assert size.item() == pytest.approx(0.01, rel=1e-3)
     assert torch.equal(clipped.criterion.exponents, free.criterion.exponents)
     assert not torch.equal(free.criterion.exponents, start())
+
+
+class SkipsBadBatches(Module):
+    """The second batch has no finite loss, and the module takes all gradients away for it."""
+
+    def losses(self, batch):
+        found = super().losses(batch)
+        return {name: loss * math.nan for name, loss in found.items()} if self.global_step == 1 else found
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
+        if not nn.utils.clip_grad_norm_(self.parameters(), 1.0).isfinite():
+            self.zero_grad()
+
+
+def test_a_module_that_skips_a_bad_batch_skips_the_exponents_too():
+    module = SkipsBadBatches()
+    fit(module)
+    assert module.criterion.exponents.isfinite().all()
+    assert not torch.equal(module.criterion.exponents, start())
+
+
+@pytest.mark.parametrize("first", ["finder", "weights"])
+def test_the_learning_rate_finder_runs_before(first, tmp_path):
+    class Found(Module):
+        def __init__(self):
+            super().__init__()
+            self.lr = 0.05
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.net.parameters(), lr=self.lr)
+
+    finder = LearningRateFinder(num_training_steps=4)
+    callbacks = [finder, LearnedWeights(decay=1.0)] if first == "finder" else [LearnedWeights(decay=1.0), finder]
+    module = Found()
+    trainer = fit(module, *callbacks, default_root_dir=tmp_path)
+    group = exponents_group(trainer)
+    assert group["params"][0] is module.criterion.exponents
+    assert not torch.equal(module.criterion.exponents, start())
 
 
 def test_the_modules_methods_are_put_back():

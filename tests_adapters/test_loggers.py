@@ -14,13 +14,13 @@ from trainonce.integrations import loggers
 NAMES = {"loss/fit", "loss/small", "weight/fit", "weight/small", "exponent/small", "reference"}
 
 
-def train(*sinks, steps=6, every=2, start=None):
+def train(*sinks, steps=6, every=2, start=0):
     """Some steps, logged; gives the weights that the criterion had after each."""
     w, criterion = torch.nn.Parameter(torch.tensor([2.0])), trainonce.CompositeLoss(["fit", "small"], init=0.5)
     optimizer = torch.optim.SGD([w], lr=0.1)
     attachment = trainonce.attach(optimizer, criterion, decay=0.5)
     weights = {}
-    with loggers.log(attachment, *sinks, every=every):
+    with loggers.log(attachment, *sinks, every=every, start=start):
         for step in range(1, steps + 1):
             criterion(fit=(w - 3).square().sum(), small=w.square().sum()).backward()
             optimizer.step()
@@ -49,6 +49,28 @@ def test_closing_stops_and_writes_what_is_left():
         optimizer.step()
         logs.close()
     assert seen == [1]
+
+
+def test_steps_without_the_criterion_are_no_rows():
+    seen = []
+    w, criterion = torch.nn.Parameter(torch.ones(1)), trainonce.CompositeLoss(["fit", "small"])
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=0.5)
+    with loggers.log(attachment, lambda values, step: seen.append((step, len(values))), every=2):
+        for called in (False, False, True, False, True, False, False, True, True):
+            (criterion(fit=w.sum(), small=w.sum()) if called else w.sum()).backward()
+            optimizer.step()
+    assert seen == [(2, 6), (4, 6)]
+
+
+def test_a_resumed_training_counts_on(tmp_path):
+    path = tmp_path / "weights.csv"
+    for start in (0, 6):
+        train(loggers.csv(path), steps=6, every=3, start=start)
+    with path.open() as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["3", "6", "9", "12"]
+    with pytest.raises(ValueError, match=r"^start is a number of optimizer steps"):
+        train(loggers.csv(path), start=-1)
 
 
 def test_csv(tmp_path):

@@ -400,6 +400,41 @@ def test_a_model_from_a_checkpoint_without_criterion_starts_at_the_start(tmp_pat
     assert loaded.criterion.exponents.requires_grad
 
 
+@pytest.mark.parametrize("saved", [["mlm", "contrast", "classify"], ["classify", "mlm", "contrast"]])
+def test_a_model_of_other_terms_is_refused(tmp_path, saved):
+    other = bert()
+    other.criterion = trainonce.CompositeLoss(saved)
+    other.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"this criterion's (are|is)"):
+        ThreeTerms.from_pretrained(tmp_path)
+
+
+class Unweighted(ThreeTerms):
+    """Before it had a criterion."""
+
+    def __init__(self, config: transformers.BertConfig) -> None:
+        super().__init__(config)
+        self.criterion = nn.Identity()
+
+    def forward(self, input_ids: Tensor, labels: Tensor, **_: Any) -> dict[str, Tensor]:  # type: ignore[override]
+        words = self.words(self.bert(input_ids).last_hidden_state)
+        return {"loss": cross_entropy(words.flatten(0, 1), labels.flatten())}
+
+
+def test_a_checkpoint_from_before_the_criterion_is_gone_on_from(tmp_path):
+    usual = {"learning_rate": 5e-3, "lr_scheduler_type": "linear", "save_strategy": "steps", "save_steps": 3}
+    given = arguments(tmp_path, Case(steps=6), **usual)
+    before = transformers.Trainer(
+        Unweighted(bert().config), given, train_dataset=sentences(48), callbacks=[StopAfter(3)]
+    )
+    before.train()
+    trainer = bert_trainer(tmp_path, steps=6)
+    with pytest.warns(trainonce.health.NoSavedState), pytest.warns(trainonce.health.NoSavedGroup):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert trainer.state.global_step == 6
+    assert exponents(trainer) != bert().criterion.exponents.tolist()
+
+
 def test_label_smoothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^label_smoothing_factor has the Trainer compute a loss of its own"):
         bert_trainer(tmp_path, label_smoothing_factor=0.1)

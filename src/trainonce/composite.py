@@ -72,6 +72,7 @@ class CompositeLoss(nn.Module):
 
     exponents: nn.Parameter
     _kind = "CompositeLoss"  # in checkpoints; not the class's name, which fully_shard changes
+    _loading = False  # whether load_state_dict is at work, which may put parameters in place of others, too
 
     def __init__(
         self,
@@ -116,8 +117,9 @@ class CompositeLoss(nn.Module):
         memory for what the file does not hold.
         """
         before = self._parameters.get(name)
-        if before is not None and before.is_meta and param is not None and not param.is_meta and self.learned:
-            param = self._materialised(param, before.dtype)
+        replaced = before is not None and before.is_meta and param is not None and not param.is_meta
+        if replaced and self.learned and not self._loading:
+            param = self._materialised(param, before.dtype)  # type: ignore[arg-type, union-attr]
         super().register_parameter(name, param)
 
     def _materialised(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
@@ -376,7 +378,13 @@ class CompositeLoss(nn.Module):
         return state.encode(self._kind, self.terms, self._frozen)
 
     def set_extra_state(self, saved: Tensor) -> None:
-        if state.decode(saved)["frozen"]:
+        found = state.decode(saved)
+        if state.order(found, self._kind, self.terms) is not None:  # Transformers loads tensors as they come
+            raise ValueError(
+                f"The checkpoint's loss terms are {quoted(found['terms'])}, in this order; this criterion's are "
+                f"{quoted(self.terms)}. Give them in the checkpoint's order, or load with load_state_dict, which sorts."
+            )
+        if found["frozen"]:
             self.freeze()
         elif self._frozen:
             self.unfreeze()
@@ -403,7 +411,8 @@ class CompositeLoss(nn.Module):
             health.warn(self, health.NoSavedNames, terms=quoted(self.terms))
             state_dict[names] = self.get_extra_state()
         try:
-            order = state.order(state.decode(state_dict[names]), self._kind, self.terms)
+            found = state.decode(state_dict[names])
+            order = state.order(found, self._kind, self.terms)
         except ValueError as error:
             error_msgs.append(str(error))
             return
@@ -415,9 +424,14 @@ class CompositeLoss(nn.Module):
                 saved = saved.float()
             if saved is not None:
                 state_dict[prefix + key] = saved
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        state_dict[names] = state.encode(self._kind, self.terms, found["frozen"])
+        self._loading = True
+        try:
+            super()._load_from_state_dict(
+                state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+            )
+        finally:
+            self._loading = False
 
     def _saved_by_term(self) -> dict[str, Callable[[list[int]], list[int]]]:
         """The saved tensors that have an entry per term, each with how the terms' order indexes it."""

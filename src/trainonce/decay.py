@@ -296,6 +296,7 @@ class Attachment:
     def _note_after(self, mu: Tensor, moved: Tensor | None, group: dict[str, Any], found_inf: Tensor | None) -> None:
         called, self._seen = self.criterion._last is not self._seen, self.criterion._last
         if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
+            self._watch.idle_step(self)
             return
         if moved is not None:
             self._record(moved, group, found_inf)

@@ -10,6 +10,8 @@ def require(module: str, package: str, extra: str) -> Any:
     """The module of an optional package, or one sentence that says how to get it."""
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if (error.name or module).partition(".")[0] != module.partition(".")[0]:
+            raise  # the package is there; something that it needs is not
         install = f'pip install "trainonce[{extra}]"'
         raise ImportError(f"This needs {package}, which is not installed: {install}", name=module) from None

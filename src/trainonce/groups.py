@@ -81,8 +81,17 @@ def with_group(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[
         return None
     taken = [p for group in groups for p in group["params"]]
     added = {k: v for k, v in own[index].items() if k != "params"}
+    added["lr"] = _scheduled(groups[0], own[index])
     added["params"] = [max(taken, default=-1) + 1]
     return {**saved, "param_groups": [*groups[:index], added, *groups[index:]]}
+
+
+def _scheduled(saved: dict[str, Any], added: dict[str, Any]) -> Any:
+    """A group's learning rate where the schedule stands that the saved first group has followed."""
+    start, now, own = saved.get("initial_lr"), saved["lr"], added.get("initial_lr", added["lr"])
+    if not start or any(isinstance(rate, Tensor) for rate in (start, now, own)):
+        return added["lr"]
+    return own * (now / start)
 
 
 def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None) -> dict[str, Any]:

@@ -71,6 +71,13 @@ class NeverStepped(HealthWarning):
     )
 
 
+class NeverCalled(HealthWarning):
+    text = (
+        "The optimizer has stepped {steps} times, but the criterion attached to it was never called: nothing learns "
+        "the weights. Call criterion(...) with the losses, and backward on what it returns."
+    )
+
+
 class ChangedElsewhere(HealthWarning):
     text = (
         "Something other than the attached optimizer changes the exponents between its steps, probably a second "
@@ -278,8 +285,15 @@ class StepWatch:
         self._zero: set[str] = set()
         self._after: Tensor | None = None
         self._foreign = 0
+        self._idle = 0
         self._reading: tuple[int, Reading] | None = None
         self._outside: Reading | None = None
+
+    def idle_step(self, attachment: Attachment) -> None:
+        """A step of the optimizer before which the criterion was not called."""
+        self._idle += 1
+        if self._idle == PATIENCE and attachment.criterion.learned and not attachment.criterion._calls.calls:
+            warn(attachment.criterion, NeverCalled, steps=self._idle)
 
     def before_step(self, exponents: Tensor) -> None:
         if self._after is not None:

@@ -54,7 +54,10 @@ def before_each(act: Callable[[Optimizer], None]) -> Iterator[None]:
 def refuse_foreign(schedulers: Iterable[object], optimizer: Optimizer) -> None:
     """Refuse schedulers of other packages: they were built unseen, and would not schedule a group that comes late."""
     for scheduler in schedulers:
-        if not isinstance(scheduler, LRScheduler) and getattr(scheduler, "optimizer", optimizer) is optimizer:
+        if (
+            not isinstance(scheduler, (LRScheduler, Optimizer))
+            and getattr(scheduler, "optimizer", optimizer) is optimizer
+        ):
             raise RuntimeError(
                 f"{type(scheduler).__name__} is not a torch scheduler and was built before the weights were in the "
                 "optimizer. Call trainonce.attach in configure_optimizers, before building it."
@@ -64,7 +67,8 @@ def refuse_foreign(schedulers: Iterable[object], optimizer: Optimizer) -> None:
 def complete(schedulers: Iterable[Any], optimizer: Optimizer) -> None:
     """Give the exponents' group to schedules whose saved state is older than it."""
     for scheduler in schedulers:
-        if getattr(scheduler, "optimizer", None) is optimizer and hasattr(scheduler, "base_lrs"):
+        steps = getattr(scheduler, "optimizer", None)
+        if getattr(steps, "optimizer", steps) is optimizer and hasattr(scheduler, "base_lrs"):
             for group in optimizer.param_groups[len(scheduler.base_lrs) :]:
                 scheduler.base_lrs.append(group.get("initial_lr", group["lr"]))
         complete(getattr(scheduler, "_schedulers", ()), optimizer)  # of SequentialLR and ChainedScheduler

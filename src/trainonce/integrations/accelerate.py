@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from trainonce import decay as core
 from trainonce import extras
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from accelerate import Accelerator
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from trainonce.composite import CompositeLoss
     from trainonce.decay import Attachment
 
-__all__ = ["attach", "refuse_unsupported", "unwrapped"]
+__all__ = ["attach", "keep_out_of_clipping", "refuse_unsupported", "unwrapped"]
 
 _accelerate = extras.require("accelerate", "Accelerate", "accelerate")
 
@@ -36,7 +41,7 @@ def attach(
 
     Call it before ``accelerator.prepare`` and before the scheduler is built. The criterion goes to the accelerator's
     device, and ``save_state`` and ``load_state`` carry it. It may lie beside the model, and is then not prepared, or
-    inside it. To clip: ``accelerator.clip_grad_norm_(trainonce.model_parameters(model), max_norm)``.
+    inside it. ``accelerator.clip_grad_norm_`` and ``clip_grad_value_`` leave the exponents out.
 
     Under FSDP2 ``prepare`` makes new parameters. There the criterion lies inside the model, the call comes after
     ``prepare`` and takes the prepared optimizer, and the scheduler comes after the call.
@@ -54,11 +59,42 @@ def attach(
     refuse_unsupported(accelerator)
     if accelerator.is_fsdp2:
         _check_sharded(optimizer, criterion)
-        return core.attach(unwrapped(optimizer), criterion, decay=decay, **options)
+        attachment = core.attach(unwrapped(optimizer), criterion, decay=decay, **options)
+        keep_out_of_clipping(accelerator, criterion)
+        return attachment
     criterion.to(accelerator.device)
     attachment = core.attach(optimizer, criterion, decay=decay, **options)
     accelerator.register_for_checkpointing(criterion)
+    keep_out_of_clipping(accelerator, criterion)
     return attachment
+
+
+def keep_out_of_clipping(accelerator: Accelerator, criterion: CompositeLoss) -> None:
+    """Have this accelerator clip whatever it is given but the exponents."""
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        clip = getattr(accelerator, name)
+        if not (isinstance(clip, _Clipping) and any(known is criterion for known in clip.criteria)):
+            setattr(accelerator, name, _Clipping(accelerator, name, clip, criterion))
+
+
+class _Clipping:
+    """Stands in for a method of an accelerator."""
+
+    def __init__(self, accelerator: Accelerator, name: str, clip: Any, criterion: CompositeLoss) -> None:
+        self._accelerator, self._name = accelerator, name
+        earlier = clip if isinstance(clip, _Clipping) else None
+        self._clip: Any = clip if earlier is None else earlier._clip
+        self.criteria: list[CompositeLoss] = [*([] if earlier is None else earlier.criteria), criterion]
+
+    def __call__(self, parameters: Iterable[Tensor] | Tensor, *args: Any, **kwargs: Any) -> Any:
+        given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        left_out = {id(criterion.exponents) for criterion in self.criteria}
+        kept = [p for p in given if id(p) not in left_out]
+        if self._name == "clip_grad_norm_" and self._accelerator.is_fsdp2:
+            # Accelerate's own way unscales a second time if it is not given all parameters of a model.
+            self._accelerator.unscale_gradients()
+            return self._accelerator._clip_grad_norm_dtensor_aware(kept, *args, **kwargs)
+        return self._clip(kept, *args, **kwargs)
 
 
 def refuse_unsupported(accelerator: Accelerator) -> None:

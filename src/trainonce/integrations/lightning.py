@@ -18,7 +18,7 @@ from trainonce.integrations import _finding, _schedulers
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lightning.pytorch import LightningModule, Trainer
     from torch import Tensor
@@ -140,6 +140,13 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
 
         with _schedulers.before_each(attach_first):
             configured = configure_optimizers()
+        parts = list(_leaves(configured))
+        optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+        if optimizers and self.decay is not None and not _is_attached(criterion):
+            # Without a scheduler of the module's: Lightning's learning-rate finder may build one before the fit starts.
+            optimizer = self._choose(pl_module, optimizers)
+            _schedulers.refuse_foreign([part for part in parts if hasattr(part, "step")], optimizer)
+            self._attach(criterion, optimizer)
         if criterion.attachment is not earlier:
             self._began = criterion.attachment
         if configured is None and not _is_attached(criterion):
@@ -311,6 +318,15 @@ def _is_attached(criterion: CompositeLoss) -> bool:
     return criterion.attachment is not None and criterion.attachment._optimizer() is not None
 
 
+def _leaves(configured: Any) -> Iterator[Any]:
+    """What ``configure_optimizers`` returned, out of its lists and dicts."""
+    if isinstance(configured, (list, tuple, dict)):
+        for part in configured.values() if isinstance(configured, dict) else configured:
+            yield from _leaves(part)
+    elif configured is not None:
+        yield configured
+
+
 def _schedulers_of(trainer: Trainer) -> list[Any]:
     return [config.scheduler for config in trainer.lr_scheduler_configs]
 
@@ -331,10 +347,24 @@ def _check_strategy(strategy: object) -> None:
 
 
 def _without_exponents(criterion: CompositeLoss, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Clip as the module does, while the exponents seem to have no gradient."""
+    """Clip as the module does, while the exponents seem to have no gradient.
+
+    A module that skips a bad batch here takes all gradients away; then the exponents' does not come back either.
+    """
     exponents = criterion.exponents
     gradient, exponents.grad = exponents.grad, None
+    were_there = _has_gradients(criterion)
     try:
         return clip(*args, **kwargs)
     finally:
-        exponents.grad = gradient
+        if not were_there or _has_gradients(criterion):
+            exponents.grad = gradient
+
+
+def _has_gradients(criterion: CompositeLoss) -> bool:
+    """Whether anything else in the criterion's optimizer has a gradient."""
+    if not _is_attached(criterion):
+        return False
+    assert criterion.attachment is not None
+    groups = criterion.attachment.optimizer.param_groups
+    return any(p.grad is not None for group in groups for p in group["params"])

@@ -110,7 +110,7 @@ def _columns(path: Path, wanted: list[str]) -> list[str]:
 # Logging
 
 
-def log(attachment: Attachment, *sinks: Sink, every: int = 50) -> Logging:
+def log(attachment: Attachment, *sinks: Sink, every: int = 50, start: int = 0) -> Logging:
     """Send the losses, weights and exponents to the sinks after every so many optimizer steps.
 
     The numbers travel to the host while training goes on and are written at a later step, under the step they belong
@@ -119,28 +119,37 @@ def log(attachment: Attachment, *sinks: Sink, every: int = 50) -> Logging:
     :param attachment: What :func:`trainonce.attach` returned.
     :param sinks: Functions of named numbers and a step. With several processes only the first writes.
     :param every: How many optimizer steps lie between two.
+    :param start: The optimizer steps that a resumed training has behind it; they are counted on from there.
     """
     if not sinks:
         raise ValueError("log needs a sink to write to, such as loggers.csv('weights.csv').")
     if every < 1:
         raise ValueError(f"every is a number of optimizer steps and must be at least 1; got {every}.")
-    return Logging(attachment, sinks, every)
+    if start < 0:
+        raise ValueError(f"start is a number of optimizer steps and must be at least 0; got {start}.")
+    return Logging(attachment, sinks, every, start)
 
 
 class Logging:
     """What :func:`log` returned: it watches the optimizer until it is closed."""
 
-    def __init__(self, attachment: Attachment, sinks: tuple[Sink, ...], every: int) -> None:
+    def __init__(self, attachment: Attachment, sinks: tuple[Sink, ...], every: int, start: int) -> None:
         self._attachment, self._sinks, self._every = attachment, sinks, every
+        self._start = start - attachment.steps
+        self._last = attachment.steps  # a step without the criterion's call is no row
         self._coming: list[tuple[int, list[str], Reading]] = []
         self._handle = attachment.optimizer.register_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        step = self._attachment.steps
-        if step % self._every == 0 and not is_capturing(self._attachment.criterion.exponents):
+        step, before, self._last = self._attachment.steps, self._last, self._attachment.steps
+        if (
+            step != before
+            and (self._start + step) % self._every == 0
+            and not is_capturing(self._attachment.criterion.exponents)
+        ):
             scalars = self._attachment.criterion.log_dict()  # on all ranks: sharded exponents need them
             together = torch.stack([value.float() for value in scalars.values()])
-            self._coming.append((step, list(scalars), Reading(together)))
+            self._coming.append((self._start + step, list(scalars), Reading(together)))
         self._write(lambda reading: reading.ready())
 
     def _write(self, due: Callable[[Reading], bool]) -> None:

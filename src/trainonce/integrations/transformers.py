@@ -10,7 +10,8 @@ from torch import nn
 from trainonce import decay as core
 from trainonce import distributed, extras
 from trainonce.composite import CompositeLoss
-from trainonce.integrations.accelerate import refuse_unsupported, unwrapped
+from trainonce.integrations import _schedulers
+from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrapped
 from trainonce.terms import quoted
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         self._attach()  # here: FSDP2 has made its new parameters, and the scheduler has not counted the groups
         return super().create_scheduler(*args, **kwargs)
 
+    def _load_optimizer_and_scheduler(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_optimizer_and_scheduler(*args, **kwargs)
+        _schedulers.complete([self.lr_scheduler], unwrapped(self.optimizer))
+
     def _attach(self) -> None:
         criterion, optimizer = _criterion_of(self), unwrapped(self.optimizer)
         attachment = criterion.attachment
@@ -100,6 +105,7 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
                 "The Trainer was made without decay=, and the criterion is not attached to the Trainer's optimizer. "
                 "Pass decay=, or call trainonce.attach(optimizer, ...) and pass optimizers=(optimizer, ...)."
             )
+        keep_out_of_clipping(self.accelerator, criterion)
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
         return super()._clip_grad_norm(_WithoutExponents(model))
