@@ -258,6 +258,7 @@ def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what
         stdout=slave,
         stderr=slave,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )
     os.close(slave)
     shown, deadline = b"", time.monotonic() + 60
