@@ -6,15 +6,20 @@ import sys
 
 import pytest
 import torch
+from _depth_data import write_archives, write_folders, write_hdf5
 from test_segmentation_training import train
 from test_study_resume import torchrun
 
+from trainonce import cli
 from trainonce.recipes import load
-from trainonce.recipes.depth import batches, rooms, tasks, training
+from trainonce.recipes.depth import batches, hdf5, rooms, stored, tasks, training
 from trainonce.recipes.depth.settings import Settings
 from trainonce.study.trial import CHECKPOINT
 
-pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"),
+    pytest.mark.filterwarnings("ignore::trainonce.recipes.depth.batches.UnreadableFrame"),
+]
 
 TINY = {
     "size": (30, 40),
@@ -26,6 +31,7 @@ TINY = {
     "evaluations": 2,
     "limit": 6,
     "points": 200,
+    "graphed": False,
 }
 
 
@@ -59,7 +65,16 @@ def test_options_can_be_combined(tmp_path, settings):
 
 def test_a_small_network_learns_the_rooms(tmp_path):
     """Of held-out rooms, from what the best single depth for all pixels gives to a third more."""
-    settings = {"size": (48, 64), "shape": (42, 56), "dim": 64, "heads": 2, "batch": 8, "limit": 96, "points": 0}
+    settings = {
+        "size": (48, 64),
+        "shape": (42, 56),
+        "dim": 64,
+        "heads": 2,
+        "batch": 8,
+        "limit": 96,
+        "points": 0,
+        "graphed": False,
+    }
     more = {"steps": 120, "evaluations": 0, "lr": 1e-3, "augment": False, "check": False}
     learned = train(tmp_path, tasks.rooms, "uniform", **settings, **more)[0].metrics["test/delta_1"]
     made = rooms.load(0, (48, 64)).limited(96).test.frames
@@ -210,8 +225,73 @@ def test_the_paper_is_the_paper():
         ({"attention": "some"}, r"attention is one of 'full', 'nystrom'; got 'some'"),
         ({"shape": (10,)}, r"shape is a height and a width"),
         ({"lr": -1.0}, r"lr is a number of at least 0"),
+        ({"graphed": True}, r"graphed needs a fixed shape, parts=1 and recompute=False"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(settings, said):
     with pytest.raises(ValueError, match=said):
         Settings(**settings)
+
+
+# Miniatures of the real layouts
+
+
+SMALL = {
+    "graphed": False,
+    "encoder": "vit-tiny",
+    "dim": 32,
+    "heads": 2,
+    "shape": "28,42",
+    "batch": 4,
+    "readers": 1,
+    "points": 200,
+}
+
+
+def command(name, root, *more, code=0, **settings):
+    sets = [part for key, value in (SMALL | settings).items() for part in ("--set", f"{key}={value}")]
+    given = ["run", name, "--data-root", str(root), "--device", "cpu", "--workers", "0", *sets, *map(str, more)]
+    assert cli.main(given) == code
+
+
+@pytest.mark.parametrize("write", [write_hdf5, write_folders])
+def test_unidepth_paper_runs_on_a_miniature(tmp_path, capsys, write):
+    write(tmp_path / "data")
+    command(
+        "unidepth-paper", tmp_path / "data", "--steps", 20, "--out", tmp_path / "out", evaluations=2, average_from=0.5
+    )
+    said = capsys.readouterr().out
+    for expected in ("test/delta_1", "sunrgbd/f_a", "waymo-own/si_log"):
+        assert expected in said
+    (folder,) = (tmp_path / "out" / "trials").iterdir()
+    assert (folder / "network.pt").exists()
+    assert len((folder / "history.jsonl").read_text().splitlines()) == 21
+
+
+def test_nyu_runs_on_a_miniature(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    write_archives(tmp_path / "data")
+    given = {"weights": "", "precision": "float32", "evaluations": 0}
+    command("nyu", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", **given)
+    said = capsys.readouterr().out
+    assert "tum/delta_1" in said
+    assert "7scenes/delta_1" in said
+
+
+def test_missing_data_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    command("unidepth-paper", tmp_path / "data", "--out", tmp_path / "out", code=1)
+    said = capsys.readouterr().err
+    assert said.startswith("The data set 'scannet' is expected in ScanNetS.hdf5 or in a folder 'scannet'")
+    assert said.count("\n") == 1
+
+
+def test_depth_in_the_wrong_unit_stops_before_training(tmp_path, capsys, monkeypatch):
+    write_hdf5(tmp_path / "data")
+    layout = hdf5.LAYOUTS["scannet"]
+    monkeypatch.setitem(hdf5.LAYOUTS, "scannet", layout._replace(coding=stored.Coding(1.0)))
+    command("unidepth-paper", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", code=1)
+    said = capsys.readouterr().err
+    assert "scannet" in said
+    assert "1000" in said
+    assert "Traceback" not in said

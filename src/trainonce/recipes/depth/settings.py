@@ -59,6 +59,8 @@ class Settings:
 
     :param precision: ``float32``, ``tf32`` or ``bfloat16``.
     :param compile: Use torch.compile.
+    :param graphed: On one GPU, replay the network's passes as CUDA graphs: for networks of many small kernels, with a
+        fixed shape, in one part.
     :param evaluations: How often validation is looked at.
     :param points: The most points of a frame that the distance of point clouds is measured with; 0: not measured.
     :param squared: Compare squared distances with the thresholds, as the original does.
@@ -100,6 +102,7 @@ class Settings:
     average_from: float = 0.25
     precision: str = "float32"
     compile: bool = False
+    graphed: bool = False
     evaluations: int = 5
     points: int = 4800
     squared: bool = False
@@ -111,6 +114,8 @@ class Settings:
         object.__setattr__(self, "depths", tuple(self.depths))
         if len(self.depths) != 3 or any(type(n) is not int or n < 0 for n in self.depths):
             raise ValueError(f"The setting depths is three whole numbers, as in depths=3,2,1; got {self.depths}.")
+        if self.graphed and (not self.shape or self.parts > 1 or self.recompute):
+            raise ValueError("The setting graphed needs a fixed shape, parts=1 and recompute=False.")
         if self.batch % (2 * self.parts):
             raise ValueError(
                 f"The setting batch counts views, two of each frame, in equal parts: it must be a multiple of "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainonce.study import Trial
 
 
-ROOMS = Settings(protocol="room", shape=(84, 112), encoder="vit-tiny", steps=2000, batch=16, lr=5e-4)
+ROOMS = Settings(protocol="room", shape=(84, 112), encoder="vit-tiny", steps=2000, batch=16, lr=5e-4, graphed=True)
 
 
 @task(
@@ -52,6 +52,7 @@ NYU = Settings(
     batch=16,
     lr=5e-4,
     precision="bfloat16",
+    graphed=True,
 )
 
 

@@ -138,11 +138,30 @@ def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.M
         objective = torch.compile(objective, dynamic=not settings.shape)
     if ranks.count() > 1:
         objective = DistributedDataParallel(objective, device_ids=[device.index] if device.type == "cuda" else None)
+    elif settings.graphed and device.type == "cuda":
+        objective = graphed(objective, network.patch, settings, device)
     return objective  # type: ignore[no-any-return]
 
 
+def graphed(objective: Objective, patch: int, settings: Settings, device: torch.device) -> Any:
+    """The objective as two recorded graphs, of the forward and of the backward pass, each one launch."""
+    height, width = batches.shape_of(settings, patch, 0, 0)
+    count = settings.batch
+    lens = torch.tensor([[width, 0.0, width / 2], [0.0, width, height / 2], [0.0, 0.0, 1.0]])
+    example = (
+        torch.randn(count, 3, height, width, device=device),
+        torch.rand(count, height, width, device=device) + 1,
+        lens.expand(count, 3, 3).contiguous().to(device),
+        torch.zeros(count, dtype=torch.bool, device=device),
+    )
+    with autocast(settings, device):
+        return torch.cuda.make_graphed_callables(objective, example)
+
+
 def autocast(settings: Settings, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16")
+    """Graphs cannot keep the weights that autocast has converted from one call to the next."""
+    wanted = settings.precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted, cache_enabled=not settings.graphed)
 
 
 def _parts(views: Views, count: int) -> Iterator[tuple[Views, bool]]:
