@@ -15,6 +15,7 @@ class Settings:
 
     :param data_root: The folder of the data, for recipes that read data.
     :param protocol: Which frames are trained, validated and tested on; see the recipe.
+    :param frames: How many frames are generated to train on, for the recipe that generates them.
     :param size: Bring every frame to (height, width) first; empty: as it is.
     :param shape: (height, width) of what the network sees; empty: drawn anew for every step.
     :param pixels: From how many to how many pixels such a drawn shape has.
@@ -71,6 +72,7 @@ class Settings:
 
     data_root: str = ""
     protocol: str = ""
+    frames: int = 2000
     size: tuple[int, int] | tuple[()] = ()
     shape: tuple[int, int] | tuple[()] = ()
     pixels: tuple[int, int] = (200_000, 400_000)
@@ -131,6 +133,7 @@ CHOICES = {
 }
 RANGES = {
     "steps": (1, float("inf")),
+    "frames": (1, float("inf")),
     "batch": (2, float("inf")),
     "parts": (1, float("inf")),
     "dim": (8, float("inf")),

@@ -38,7 +38,8 @@ def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth.training import train
 
     with told_plainly():
-        sets = generated.load(trial.seed, settings.size or generated.SIZE, kind=settings.protocol)
+        counts = (settings.frames, 100, 200)
+        sets = generated.load(trial.seed, settings.size or generated.SIZE, counts, settings.protocol)
     return train(trial, sets, settings)
 
 
