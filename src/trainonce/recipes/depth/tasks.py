@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from trainonce.recipes.common import data_root
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
@@ -73,7 +73,7 @@ def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth.training import train
 
     with told_plainly():
-        sets = archives.load(_root(settings), settings.protocol, settings.size or None)
+        sets = archives.load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
 
 
@@ -113,12 +113,5 @@ def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth.training import train
 
     with told_plainly():
-        sets = large.load(_root(settings), settings.size or None)
+        sets = large.load(data_root(settings.data_root), settings.size or None)
     return train(trial, sets, settings)
-
-
-def _root(settings: Settings) -> str:
-    root = settings.data_root or os.environ.get("TRAINONCE_DATA", "")
-    if not root:
-        raise FileNotFoundError("This recipe reads data: give its folder with --data-root, or in TRAINONCE_DATA.")
-    return root

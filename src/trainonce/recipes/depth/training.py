@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainonce.recipes import common
 from trainonce.recipes.depth import batches, pictures
 from trainonce.recipes.depth.check import check
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
@@ -39,7 +39,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         network = built(settings, device)
         objective = wrapped(network, settings, device)
         if settings.check:
-            checked(sets)
+            common.checked(lambda: check(sets))
     saved = trial.restore()
     criterion = trial.criterion()
     steps = optimizer(network, settings)
@@ -84,7 +84,10 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             for metric, value in scored(network, examined, settings, device).items()
         }
         if ranks.is_first():
-            _keep(trial, network, sets, settings)
+            writers = {"No pictures were": lambda: keep_pictures(trial, network, sets, settings)}
+            if settings.keep_model:
+                writers = {"The network was not": lambda: common.save_network(trial, network)} | writers
+            common.written(writers)
     return results
 
 
@@ -174,35 +177,6 @@ def _parts(views: Views, count: int) -> Iterator[tuple[Views, bool]]:
 def _unsynced(objective: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Several parts make one step: only the last averages over the processes."""
     return objective.no_sync() if isinstance(objective, DistributedDataParallel) else contextlib.nullcontext()
-
-
-def checked(sets: Sets) -> None:
-    """Look at the data once, in the first process, and let all know what is wrong."""
-    problem = ""
-    if ranks.is_first():
-        try:
-            check(sets)
-        except (OSError, ValueError) as error:
-            problem = str(error)
-    problem = ranks.from_first(problem)
-    if problem:
-        raise ValueError(problem)
-
-
-def _keep(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
-    """The network, if it is wanted, and what a person looks at."""
-    for what, write in {"The network was not": keep_model, "No pictures were": keep_pictures}.items():
-        try:
-            write(trial, network, sets, settings)
-        except (ImportError, OSError, ValueError, RuntimeError) as error:  # not at the end of a long training
-            warnings.warn(f"{what} written: {error}", stacklevel=2)
-
-
-def keep_model(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
-    if settings.keep_model:
-        beside = trial.dir / "network.pt.part"
-        torch.save(network.state_dict(), beside)
-        beside.replace(trial.dir / "network.pt")
 
 
 def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:

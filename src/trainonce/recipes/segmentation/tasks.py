@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING
 
+from trainonce.recipes.common import data_root
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.scenes import Domains, Subset
 from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
@@ -84,7 +84,7 @@ def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.segmentation.training import train
 
     with told_plainly():
-        domains = data.load(_root(settings), settings.protocol, settings.size or None)
+        domains = data.load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, domains, settings)
 
 
@@ -124,7 +124,7 @@ def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     with told_plainly():
         if settings.protocol != "halves":
             raise ValueError(f"The protocol of ciss-paper is 'halves'; got {settings.protocol!r}.")
-        domains = cityscapes_to_acdc(_root(settings), settings.size or None)
+        domains = cityscapes_to_acdc(data_root(settings.data_root), settings.size or None)
     return train(trial, domains, settings)
 
 
@@ -144,10 +144,3 @@ def cityscapes_to_acdc(root: str, size: tuple[int, int] | None) -> Domains:
         test=halves[1],
         others={"val": validation},
     )
-
-
-def _root(settings: Settings) -> str:
-    root = settings.data_root or os.environ.get("TRAINONCE_DATA", "")
-    if not root:
-        raise FileNotFoundError("This recipe reads data: give its folder with --data-root, or in TRAINONCE_DATA.")
-    return root

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
+from trainonce.recipes import common
 from trainonce.recipes.segmentation import batches, iou, panels
 from trainonce.recipes.segmentation.check import check
 from trainonce.recipes.segmentation.deeplab import DeepLab, load_encoder
@@ -37,7 +37,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         network = built(len(domains.classes), settings, device)
         losses = wrapped(network, settings, device)
         if settings.check:
-            checked(domains, settings)
+            looked_at(domains, settings)
     saved = trial.restore()
     criterion = trial.criterion()
     optimizer = made(network, settings)
@@ -73,7 +73,10 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
             trial.save({"step": step, **{name: part.state_dict() for name, part in kept.items()}})
     found = {name: score(name) for name in examined}
     if ranks.is_first():
-        _keep(trial, network, domains, settings)
+        writers = {"No pictures were": lambda: pictures(trial, network, domains, settings)}
+        if settings.keep_model:
+            writers = {"The network was not": lambda: common.save_network(trial, network)} | writers
+        common.written(writers)
     return metrics(found, domains.classes.names)
 
 
@@ -94,18 +97,10 @@ def fed(
 # Parts of it
 
 
-def checked(domains: Domains, settings: Settings) -> None:
-    """Look at all data once, in the first process, and let all know what is wrong."""
+def looked_at(domains: Domains, settings: Settings) -> None:
+    """Check all scenes, of one size where they are stacked."""
     same = settings.resident or (settings.batch > 1 and not settings.frame)
-    problem = ""
-    if ranks.is_first():
-        try:
-            check(domains, settings.frame or settings.crop, same_size=same)
-        except ValueError as error:
-            problem = str(error)
-    problem = ranks.from_first(problem)
-    if problem:
-        raise ValueError(problem)
+    common.checked(lambda: check(domains, settings.frame or settings.crop, same_size=same))
 
 
 def built(classes: int, settings: Settings, device: torch.device) -> DeepLab:
@@ -180,22 +175,6 @@ def metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, 
     each = {f"{name}/miou": iou.mean(counts) for name, counts in found.items()}
     values = (100 * iou.per_class(found["test"])).tolist()
     return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
-
-
-def _keep(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
-    """The network, if it is wanted, and what a person looks at."""
-    for what, write in {"The network was not": keep_model, "No pictures were": pictures}.items():
-        try:
-            write(trial, network, domains, settings)
-        except (ImportError, OSError, ValueError, RuntimeError) as error:  # not at the end of a long training
-            warnings.warn(f"{what} written: {error}", stacklevel=2)
-
-
-def keep_model(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
-    if settings.keep_model:
-        beside = trial.dir / "network.pt.part"
-        torch.save(network.state_dict(), beside)
-        beside.replace(trial.dir / "network.pt")
 
 
 def pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
