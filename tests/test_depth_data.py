@@ -631,6 +631,13 @@ def test_depth_in_another_unit_is_said(factor, said):
     assert text.endswith(f"likely {said}. Correct the scale.")
 
 
+def test_one_frame_in_another_unit_is_said():
+    wrong = frame_of(depth=frame_of().depth * 1000)
+    text = message(check, sets_of(frame_of(), wrong, frame_of()))
+    assert text.startswith("Depth must be in metres, half of it between 0.05 and 300; the median of ")
+    assert text.endswith("Correct its scale.")
+
+
 def test_a_set_without_depth_or_without_frames_is_said():
     empty = frame_of(depth=torch.zeros(SIZE))
     assert message(check, sets_of(empty, empty)) == (

@@ -21,13 +21,15 @@ SMALL = {"shape": (56, 84), "dim": 32, "heads": 2, "batch": 4, "lr": 1e-3}
 
 def after(steps, **more):
     """The loss values of some steps, and the network's parameters after them."""
-    settings = Settings(**SMALL | {"steps": steps} | more)
+    settings = Settings(**SMALL | {"steps": max(1, steps)} | more)
     torch.manual_seed(0)
     network = training.built(settings, CUDA)
     steps_of = optimizer(network, settings)
     objective = training.wrapped(network, settings, CUDA)
     found = []
     for _, views in training.fed(rooms.load(0, (48, 64), (8, 1, 1)), settings, network.patch, 0, CUDA, 0):
+        if not steps:
+            break
         steps_of.zero_grad()
         with training.autocast(settings, CUDA):
             terms = objective(*views[:4])
@@ -42,7 +44,11 @@ def test_graphs_replay_what_would_have_been_computed(encoder):
     shape = (64, 96) if encoder == "lite0" else (56, 84)
     plain, graphed = (after(4, encoder=encoder, shape=shape, graphed=graphed) for graphed in (False, True))
     torch.testing.assert_close(plain[0], graphed[0], rtol=5e-3, atol=5e-4)
-    torch.testing.assert_close(plain[1], graphed[1], rtol=0, atol=4e-3)  # Adam: four steps of 1e-3
+    apart, moved = (
+        (plain[1] - graphed[1]).abs().mean(),
+        (plain[1] - after(0, encoder=encoder, shape=shape)[1]).abs().mean(),
+    )
+    assert apart < 0.1 * moved
 
 
 @pytest.mark.parametrize("more", [{"precision": "bfloat16"}, {"precision": "tf32"}, {"recompute": True}])

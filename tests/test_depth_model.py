@@ -190,6 +190,49 @@ def test_shapes(encoder, size, grid):
     torch.testing.assert_close(found.rays.norm(dim=1), torch.ones(2, *size))
 
 
+def test_depth_is_read_off_as_described():
+    """Against a plain forward pass of the same layers, with weights that make every part matter."""
+    torch.manual_seed(0)
+    network = small().double().depth_module
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.3 / max(1, parameter.shape[-1]) ** 0.5)
+    maps, places = torch.randn(1, 4, 6, 32, dtype=torch.double), torch.randn(1, 24, 32, dtype=torch.double)
+    rays = F.normalize(torch.randn(1, 3, 28, 42, dtype=torch.double) + torch.tensor([0, 0, 3.0])[:, None, None], dim=1)
+    network.heads.float()
+    seen = []
+    for i, embed in enumerate(network.embed):
+        smaller = F.interpolate(rays.float(), (2 * 2**i, 3 * 2**i), mode="bilinear", antialias=True)
+        seen.append(embed(harmonics(F.normalize(smaller, dim=1).flatten(2).mT).double()))
+    x = network.start(torch.cat(list(maps[0]), -1)[None])
+    x = network.aggregate(x, torch.cat(list(maps[0]))[None], context_at=places)
+    x = network.prompt(x, seen[0])
+    found = []
+    for i in range(3):
+        for block in network.levels[i]:
+            x = block(x, at=seen[i])
+        if i == 0:
+            shared = x
+        square = (x + seen[i]).mT.reshape(1, -1, 2 * 2**i, 3 * 2**i)
+        up = network.up[i]
+        square = up.narrow(up.blocks(square))
+        square = up.smooth(F.interpolate(square, scale_factor=2, mode="bilinear", align_corners=True))
+        metres = network.heads[i](square.float()).clamp(-10, 10).exp()
+        found.append(F.interpolate(metres, (28, 42), mode="bilinear", antialias=True)[:, 0])
+        x = square.flatten(2).mT
+    depth, features = network(maps, places, rays, (2, 3), (28, 42))
+    torch.testing.assert_close(depth, torch.stack(found).mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features, shared.mT.reshape(1, 32, 2, 3))
+    assert (found[0] / found[1]).log().abs().mean() > 0.05  # so a mean of logarithms would differ
+    assert depth.std() > 0.01
+
+
+def test_each_map_and_each_cell_has_its_place():
+    places = small()._places((2, 3), torch.zeros(1))
+    apart = torch.cdist(places[0], places[0]).fill_diagonal_(1)
+    assert places.shape == (1, 24, 32)
+    assert apart.min() > 0.05
+
+
 def test_the_paper_s_network_has_its_size():
     with torch.device("meta"):
         count = sum(p.numel() for p in UniDepth("vit-l", 512, 8, (3, 2, 1)).parameters())

@@ -306,7 +306,7 @@ def test_no_room_is_in_two_sets():
     names = [part.name(i) for part in parts for i in range(len(part))]
     assert [len(part) for part in parts] == [6, 3, 4]
     assert len(set(names)) == 13
-    assert sets.test.range == Range(0.1, 10.0)
+    assert sets.test.range == Range(0.005, 10.0)
     assert sets.others == {}
 
 

@@ -12,8 +12,11 @@ from test_study_resume import torchrun
 
 from trainonce import cli
 from trainonce.recipes import load
-from trainonce.recipes.depth import batches, hdf5, rooms, stored, tasks, training
+from trainonce.recipes.depth import batches, evaluate, hdf5, rooms, stored, tasks, training, views
+from trainonce.recipes.depth.network import Predicted
+from trainonce.recipes.depth.optimisation import rate
 from trainonce.recipes.depth.settings import Settings
+from trainonce.study import Study
 from trainonce.study.trial import CHECKPOINT
 
 pytestmark = [
@@ -115,6 +118,60 @@ def test_parts_of_a_step_are_the_step():
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
 
 
+def test_a_training_clips_schedules_and_is_evaluated_as_its_average(tmp_path, monkeypatch):
+    calls, swapped = [], []
+    monkeypatch.setattr(training, "clipped", lambda *given: calls.append(given[2].clip))
+    swap = training.Average._swap
+
+    def noted(average):
+        swapped.append(average)
+        swap(average)
+
+    monkeypatch.setattr(training.Average, "_swap", noted)
+    settings = TINY | {"average": 0.9, "average_from": 0.0, "steps": 6}
+    _, folder = train(tmp_path, tasks.rooms, **settings)
+    assert calls == [1.0] * 6
+    assert len(swapped) == 2 * 2  # one report and the end, there and back
+    rates = [json.loads(line)["lr"] for line in (folder / "history.jsonl").read_text().splitlines()[1:]]
+    assert rates == pytest.approx([5e-4 * rate(step, Settings(**settings)) for step in range(6)], rel=1e-5)
+    assert rates[-1] < 0.5 * rates[0]
+
+
+def test_a_training_in_parts_is_the_training(tmp_path):
+    settings = TINY | {"steps": 3, "evaluations": 0, "keep_model": True, "points": 0}
+    folders = [train(tmp_path / str(parts), tasks.rooms, **settings, parts=parts)[1] for parts in (1, 2)]
+    one, two = (torch.load(folder / "network.pt", weights_only=True) for folder in folders)
+    apart = [(two[name] - value).abs().mean().item() for name, value in one.items()]
+    assert max(apart) < 5e-5  # a tenth of what a step may move a weight by
+
+
+def test_what_is_seen_is_given_back_at_the_frame_s_size():
+    """A network that is right about the fitted image is right about the frame."""
+    frame = rooms.frame(0, 1, size=(30, 50))
+    settings = Settings(**TINY | {"shape": (56, 56)})
+
+    class Right(torch.nn.Module):
+        patch = 14
+
+        def forward(self, images):
+            fitted, _ = views.centred(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
+            torch.testing.assert_close(images, fitted.images)
+            return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
+
+    depth, camera = evaluate.seen(Right(), [frame], settings, torch.device("cpu"))
+    torch.testing.assert_close(camera[0], frame.camera, rtol=1e-4, atol=1e-3)
+    assert depth[0].shape == frame.depth.shape
+    assert (depth[0] / frame.depth).median() == pytest.approx(1, abs=0.01)
+    assert ((depth[0] / frame.depth).log().abs() < 0.05).float().mean() > 0.85
+
+
+def test_a_diverged_training_is_said_to_be(tmp_path):
+    study = Study(tasks.rooms.using(**TINY | {"lr": 1e9, "clip": 0.0}), tmp_path, seeds=1).add("uniform")
+    study.run(workers=0, show=False, device="cpu")
+    (record,) = study.store.read().values()
+    assert record.status == "diverged"
+
+
 @pytest.mark.dist
 def test_two_processes_with_one_frame_each_are_one_with_two(tmp_path):
     given = ["run", "rooms", "--steps", "3", "--seed", "1", "--device", "cpu"]
@@ -176,6 +233,14 @@ class Bad:
         return made._replace(depth=made.depth * (index == 2))
 
 
+def test_frames_in_memory_are_replaced_alike():
+    with pytest.warns(batches.UnreadableFrame, match="frame 1: it has 0 pixels of known depth"):
+        source = batches.Resident({"bad": Bad()}, Settings(readers=1), torch.device("cpu"))
+    (found,) = source.batches(batches.Order({"bad": 3}, 3, 0, range(1)))
+    good = rooms.frame(0, 2, size=(24, 32))
+    assert all(torch.equal(frame.depth, good.depth) for _, frame, _ in found)
+
+
 def test_what_cannot_be_trained_on_is_replaced_and_said():
     order = batches.Order({"bad": 3}, 2, 0, range(2))
     stream = batches.Stream({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
@@ -209,6 +274,8 @@ def test_the_paper_is_the_paper():
     ("settings", "said"),
     [
         ({"batch": 6, "parts": 2}, r"batch counts views.*must be a multiple of 4; got 6"),
+        ({"dim": 36, "heads": 2}, r"dim must be a multiple of 8 times heads, 16; got 36"),
+        ({"pixels": 3}, r"pixels is the fewest and the most of a view"),
         ({"depths": (1, 1)}, r"depths is three whole numbers"),
         ({"attention": "some"}, r"attention is one of 'full', 'nystrom'; got 'some'"),
         ({"shape": (10,)}, r"shape is a height and a width"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NYU, TUM, KITCHEN = "nyuv2_320", "tum_fr1_320", "sevenscenes_redkitchen_320"
 PROTOCOLS = ("nyu",)
-METRES = Range(0.1, 10.0)
+METRES = Range(0.005, 10.0)
 MILLIMETRES = Coding(1000.0)
 #: Within the white frame around NYU's images. Everything else is cut off, in training and in tests.
 WINDOW = (22, 235, 20, 300)
@@ -149,7 +149,10 @@ def _pairs(found: Mapping[str, Place], names: Mapping[str, tuple[str, str]]) -> 
 
 
 def _meta(found: Mapping[str, Place]) -> dict[str, Any]:
-    place = found["meta.json"]
+    place = found.get("meta.json")
+    if place is None:
+        some = next(iter(found.values()), "The archive")
+        raise ValueError(f"{some} must have meta.json beside it, or above; it is not there. Unpack or copy it again.")
     try:
         meta = json.loads(place.read())
     except ValueError as error:

@@ -99,7 +99,9 @@ def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
         numbers = range(len(frames))
         made = [several(numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
         return Frame(*(torch.cat(part) for part in zip(*made, strict=True)))
-    read = at_once(frames.frame, len(frames), readers)
+    bad: list[str] = []
+    read = at_once(lambda i: readable(frames, i, bad), len(frames), readers)
+    _warn_of(bad)
     sizes = {tuple(frame.depth.shape) for frame in read}
     if len(sizes) > 1:
         found = ", ".join(f"{height}x{width}" for height, width in sorted(sizes))
@@ -116,18 +118,26 @@ class Stream:
         self._training, self._settings, self._device = training, settings, device
 
     def batches(self, order: Order) -> Iterator[list[tuple[Choice, Frame, Tensor]]]:
-        for content, bad in loader(_Reading(self._training, order), self._settings, self._device):  # type: ignore[arg-type]
-            for text in bad:
-                text = f"A frame cannot be trained on, and the next took its place: {text}"
-                warnings.warn(text, UnreadableFrame, stacklevel=2)
-            yield [
-                (Choice(*chosen), Frame(*(part.to(self._device, non_blocking=True) for part in frame)), frame[2])
-                for chosen, frame in content
-            ]
+        read = loader(_Reading(self._training, order), self._settings, self._device)  # type: ignore[arg-type]
+        for i, (groups, bad) in enumerate(read):
+            _warn_of(bad)
+            found: dict[int, tuple[Frame, Tensor]] = {}
+            for members, stack in groups:
+                there = Frame(*(part.to(self._device, non_blocking=True) for part in stack))
+                for k, member in enumerate(members):
+                    found[member] = (Frame(*(part[k] for part in there)), stack[2][k])
+            yield [(chosen, *found[k]) for k, chosen in enumerate(order[i])]
 
 
 class UnreadableFrame(UserWarning):
     """A frame could not be trained on; another took its place."""
+
+
+def _warn_of(bad: Sequence[str]) -> None:
+    for text in bad:
+        warnings.warn(
+            f"A frame cannot be trained on, and the next took its place: {text}", UnreadableFrame, stacklevel=3
+        )
 
 
 class _Reading(Dataset[Any]):
@@ -139,9 +149,15 @@ class _Reading(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, step: int) -> tuple[list[tuple[Choice, Frame]], list[str]]:
+    def __getitem__(self, step: int) -> tuple[list[tuple[list[int], Frame]], list[str]]:
+        """Frames of one size as one: each tensor that travels between processes is an open file."""
         bad: list[str] = []
-        return [(chosen, readable(self._training[chosen.set], chosen.at, bad)) for chosen in self._order[step]], bad
+        read = [readable(self._training[chosen.set], chosen.at, bad) for chosen in self._order[step]]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for i, frame in enumerate(read):
+            groups.setdefault(tuple(frame.depth.shape), []).append(i)
+        stacks = [(m, Frame(*(torch.stack([read[i][k] for i in m]) for k in range(3)))) for m in groups.values()]
+        return stacks, bad
 
 
 def readable(frames: Frames, index: int, bad: list[str]) -> Frame:

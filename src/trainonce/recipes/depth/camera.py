@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainonce.recipes.depth import geometry
 from trainonce.recipes.depth.attention import MLP, Block
 
 
@@ -31,22 +32,16 @@ class CameraModule(nn.Module):
         x = self.across(self.ask(tokens), context, at=self.places)
         for block in self.among:
             x = block(x, at=self.places)
-        return camera(self.say(x)[..., 0], size)
+        with torch.autocast(x.device.type, enabled=False):
+            return camera(self.say(x.float())[..., 0], size)
 
 
 def camera(numbers: Tensor, size: tuple[int, int]) -> Tensor:
     """Cameras of four free numbers each: focal lengths relative to half the longer side, centre within the image."""
     height, width = size
-    with torch.autocast(numbers.device.type, enabled=False):
-        fx, fy, cx, cy = numbers.float().unbind(-1)
-        half = max(height, width) / 2
-        zero, one = torch.zeros_like(fx), torch.ones_like(fx)
-        rows = [
-            torch.stack([fx.exp() * half, zero, torch.sigmoid(cx) * width], -1),
-            torch.stack([zero, fy.exp() * half, torch.sigmoid(cy) * height], -1),
-            torch.stack([zero, zero, one], -1),
-        ]
-        return torch.stack(rows, -2)
+    fx, fy, cx, cy = numbers.unbind(-1)
+    half = max(height, width) / 2
+    return geometry.camera(fx.exp() * half, fy.exp() * half, torch.sigmoid(cx) * width, torch.sigmoid(cy) * height)
 
 
 def resized_rays(rays: Tensor, size: tuple[int, int]) -> Tensor:

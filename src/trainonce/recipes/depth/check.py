@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from trainonce.recipes.depth.frames import Subset
+from trainonce.recipes.depth.rooms import Generated
 from trainonce.recipes.depth.stored import by
 from trainonce.recipes.segmentation.batches import named
 from trainonce.recipes.segmentation.check import summary
@@ -35,6 +36,7 @@ class Look(NamedTuple):
     problem: str = ""
     known: int = 0
     median: float = math.nan
+    name: str = ""
 
 
 def check(sets: Sets, *, most: int = 2000, threads: int = 8) -> dict[str, int]:
@@ -50,6 +52,9 @@ def check(sets: Sets, *, most: int = 2000, threads: int = 8) -> dict[str, int]:
     problems, too_few = [], {}
     seen: dict[Hashable, Look] = {}
     for name, (frames, counts) in lists.items():
+        if len(frames) and isinstance(origin(frames, 0)[0], Generated):  # what is made needs no check
+            too_few[name] = 0
+            continue
         looks = _looks(frames, counts, most, threads, seen)
         too_few[name] = sum(not look.problem and look.known < LEAST for look in looks)
         problems += [look.problem for look in looks if look.problem] or set_problems(name, looks)
@@ -91,7 +96,7 @@ def inspect(frames: Frames, index: int, counts: Range | None) -> Look:
     if not known.numel():
         return Look()
     in_range = known.numel() if counts is None else int(((known >= counts.nearest) & (known <= counts.farthest)).sum())
-    return Look(known=in_range, median=float(known.median()))
+    return Look(known=in_range, median=float(known.median()), name=name)
 
 
 def frame_problem(name: str, frame: Frame) -> str:
@@ -127,6 +132,10 @@ def set_problems(name: str, looks: list[Look]) -> list[str]:
             rule = f"The depth of the set {name!r} must be in metres, half of it between {low:g} and {high:g}"
             factor = 10 ** round(math.log10(middle / USUAL))
             return [f"{rule}; its median is {middle:.3g}, likely {_times(factor)}. Correct the scale."]
+        odd = [look for look in looks if look.known >= LEAST and not low / 10 <= look.median <= high]
+        if odd:
+            rule = f"Depth must be in metres, half of it between {low:g} and {high:g}"
+            return [f"{rule}; the median of {look.name} is {look.median:.3g}. Correct its scale." for look in odd]
     if max(look.known for look in looks) < LEAST:
         best = max(look.known for look in looks)
         rule = f"Frames of the set {name!r} must have at least {LEAST} pixels with a depth that counts"

@@ -19,15 +19,16 @@ CONVOLUTIONAL = (*(f"resnet-{depth}" for depth in DEPTHS), *SCALES)
 class Convolutional(nn.Module):
     """Maps images to four maps at a sixteenth of their size, and the mean of each as the image's token.
 
-    :param name: One of :data:`CONVOLUTIONAL`. The batch norm of an EfficientNet-Lite keeps the statistics that it was
-        pretrained with, that of a ResNet is trained.
+    :param name: One of :data:`CONVOLUTIONAL`.
+    :param pretrained: Whether weights will be loaded. Then batch norm keeps the statistics it was pretrained with;
+        otherwise channels are normalised in groups, so that no image of a batch sees another.
     """
 
     patch = PATCH
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, pretrained: bool) -> None:
         super().__init__()
         self.network: EfficientNetLite | ResNet
         if name in SCALES:
@@ -37,16 +38,17 @@ class Convolutional(nn.Module):
             depth = name.removeprefix("resnet-")
             self.network = ResNet(depth, "torchvision", 32 if depth == "small" else 64)
             self._stages = ("layer1", "layer2", "layer3", "layer4")
+        if not pretrained:
+            _in_groups(self.network)
         self.channels = [self.network.channels[stage] for stage in self._stages]
         for buffer, values in (("mean", MEAN), ("deviation", DEVIATION)):
             self.register_buffer(buffer, torch.tensor(values)[:, None, None], persistent=False)
 
     def train(self, mode: bool = True) -> Convolutional:
         super().train(mode)
-        if isinstance(self.network, EfficientNetLite):
-            for module in self.network.modules():
-                if isinstance(module, nn.BatchNorm2d):
-                    module.eval()
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
         return self
 
     def forward(self, images: Tensor) -> Encoded:
@@ -56,3 +58,11 @@ class Convolutional(nn.Module):
         grid = (images.shape[2] // PATCH, images.shape[3] // PATCH)
         maps = [F.adaptive_avg_pool2d(found[stage], grid).flatten(2).transpose(1, 2) for stage in self._stages]
         return Encoded(maps, [one.mean(1) for one in maps], grid)
+
+
+def _in_groups(network: nn.Module) -> None:
+    """Put a norm over groups of 8 channels in the place of every batch norm."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, name, nn.GroupNorm(child.num_features // 8, child.num_features))

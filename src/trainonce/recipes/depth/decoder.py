@@ -61,14 +61,15 @@ class DepthModule(nn.Module):
                 features = x
             square = (x + seen[i]).transpose(1, 2).unflatten(2, (rows << i, columns << i))
             square = up(square)
-            found.append(_metres(head(square), size))
+            found.append(_metres(head, square, size))
             x = square.flatten(2).transpose(1, 2)
         return torch.stack(found).mean(0), features.transpose(1, 2).unflatten(2, grid)
 
 
-def _metres(logs: Tensor, size: tuple[int, int]) -> Tensor:
-    with torch.autocast(logs.device.type, enabled=False):
-        depth = logs.float().clamp(-10, 10).exp()
+def _metres(head: nn.Module, square: Tensor, size: tuple[int, int]) -> Tensor:
+    """Depth of the features at one scale, at the image's size; in float32, since 8 bits of a logarithm are few."""
+    with torch.autocast(square.device.type, enabled=False):
+        depth = head(square.float()).clamp(-10, 10).exp()
         return F.interpolate(depth, size, mode="bilinear", antialias=True)[:, 0]
 
 

@@ -55,21 +55,22 @@ def scored(
     """
     was_training = network.training
     network.eval()
-    sums = torch.zeros(1 + len(METRICS), dtype=torch.float64, device=device)  # first the number of frames
+    most = settings.points if all_of_it else 0
+    names = [name for name in METRICS if most or name != "f_a"]
+    sums = torch.zeros(1 + len(names), dtype=torch.float64, device=device)  # first the number of frames
     for group in _groups(examined, settings):
         depths, cameras = seen(network, group, settings, device)
         for frame, depth, camera in zip(group, depths, cameras, strict=True):
-            most = settings.points if all_of_it else 0
             found = measured(depth, camera, frame, examined.range, examined.window, most=most, squared=settings.squared)
             if found:
                 one = torch.ones((), dtype=torch.float64, device=device)
-                sums += torch.stack([one, *(found.get(name, one * torch.nan).double() for name in METRICS)])
+                sums += torch.stack([one, *(found[name].double() for name in names)])
     network.train(was_training)
     if ranks.count() > 1:
         torch.distributed.all_reduce(sums)
     count, *totals = sums.tolist()
-    means = {name: total / count if count else math.nan for name, total in zip(METRICS, totals, strict=True)}
-    return {name: 100 * value if name in PERCENT else value for name, value in means.items() if not math.isnan(value)}
+    means = {name: total / count if count else math.nan for name, total in zip(names, totals, strict=True)}
+    return {name: 100 * value if name in PERCENT else value for name, value in means.items()}
 
 
 #: What is told in percent.

@@ -88,6 +88,28 @@ class Sets:
         return Sets(training, kept.pop("validation"), kept.pop("test"), kept)
 
 
+class Remembered:
+    """The frames of another list, each read once: for a set that is small and looked at again and again."""
+
+    def __init__(self, whole: Frames) -> None:
+        self._whole = whole
+        self._read: dict[int, Frame] = {}
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def name(self, index: int) -> str:
+        return self._whole.name(index)
+
+    def frame(self, index: int) -> Frame:
+        if len(self._read) < REMEMBERED and index not in self._read:
+            self._read[index] = self._whole.frame(index)
+        return self._read.get(index) or self._whole.frame(index)
+
+
+REMEMBERED = 256  # frames, at most
+
+
 @dataclasses.dataclass(frozen=True)
 class Subset:
     """Some of the frames of another list, in the given order."""

@@ -181,6 +181,8 @@ def _of_sequences(files: Sequence[str], layout: Layout, name: str, *, training: 
         sequence = sequences.get(line[0])
         if sequence is None:
             raise ValueError(f"{Node(files[0], name)} names the sequence {line[0]!r}, which {node} does not have.")
+        if not isinstance(sequence, dict):
+            raise ValueError(f"The sequence {line[0]!r} in {node} must be an object; got {type(sequence).__name__}.")
         rows += _of_sequence(sequence, f"the sequence {line[0]!r} in {node}", training=training)
     return rows
 
@@ -235,7 +237,10 @@ def _of_images(files: Sequence[str], layout: Layout, name: str, *, training: boo
         given = layout.camera or cameras.get(image)
         if given is None:
             raise ValueError(f"{Node(files[0], layout.side)} must give the intrinsics of {image}; it does not.")
-        chunk = int(rest[0]) if rest and "#" in layout.file else 0
+        number = rest[0] if rest and "#" in layout.file else "0"
+        if not number.isdecimal():
+            raise ValueError(f"{Node(files[0], name)} must name the number of a file behind {depth}; got {number!r}.")
+        chunk = int(number)
         rows.append(Row(image, depth, camera(given, f"{image} in {Node(files[0], layout.side)}"), chunk))
     return rows
 

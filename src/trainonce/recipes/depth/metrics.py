@@ -53,9 +53,6 @@ def measured(
         if not valid.any():
             return {}
         found = {**depth_errors(prediction[valid], truth[valid]), "focal": focal(camera, true_camera)}
-        if not most:
-            return found
-        found = {**depth_errors(prediction[valid], truth[valid]), "focal": focal(camera, true_camera)}
         if most > 0:
             spread = _spread(valid, most)
             ours, theirs = (
@@ -92,9 +89,10 @@ def depth_errors(prediction: Tensor, truth: Tensor) -> dict[str, Tensor]:
     """What compares depth with depth, of pixels that count, (pixels,). ``si_log`` is in percent."""
     prediction = prediction.clamp(min=1e-6)
     error, log_error = prediction - truth, prediction.log() - truth.log()
+    ratio = torch.maximum(prediction / truth, truth / prediction)
     around = (log_error - log_error.mean()).square().sum() / max(1, len(truth) - 1)
     return {
-        "delta_1": (torch.maximum(prediction / truth, truth / prediction) < 1.25).float().mean(),
+        "delta_1": torch.where(prediction.isnan(), torch.nan, (ratio < 1.25).float()).mean(),
         "si_log": 100 * around.sqrt(),
         "a_rel": (error.abs() / truth).mean(),
         "rmse": error.square().mean().sqrt(),
@@ -129,7 +127,8 @@ def f_a(ours: Tensor, theirs: Tensor, reach: Range, *, squared: bool = False) ->
     right, found = ((d.sort().values.contiguous(), len(d)) for d in distances)
     right_part, found_part = (torch.searchsorted(d, limits) / count for d, count in (right, found))
     score = 2 * right_part * found_part / (right_part + found_part)
-    return torch.trapezoid(score.nan_to_num(0.0)) / THRESHOLDS
+    area = torch.trapezoid(score.nan_to_num(0.0)) / THRESHOLDS
+    return torch.where(ours.isnan().any(), torch.nan, area)
 
 
 def nearest(ours: Tensor, theirs: Tensor, within: float, block: int | None = None) -> tuple[Tensor, Tensor]:

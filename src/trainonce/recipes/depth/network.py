@@ -43,6 +43,8 @@ class UniDepth(nn.Module):
     :param dim: The decoder's width; a multiple of 8 times the heads.
     :param depths: Attention blocks at the decoder's three scales.
     :param kind: Of the attention at the two larger scales.
+    :param recompute: As in :class:`~trainonce.recipes.depth.vit.ViT`.
+    :param pretrained: As in :class:`~trainonce.recipes.depth.convolutional.Convolutional`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class UniDepth(nn.Module):
         *,
         kind: Kind = "full",
         recompute: bool = False,
+        pretrained: bool = False,
     ) -> None:
         super().__init__()
         if encoder not in ENCODERS:
@@ -62,7 +65,10 @@ class UniDepth(nn.Module):
         self.kind = encoder
         self.encoder: ViT | Convolutional
         convolves = encoder in CONVOLUTIONAL
-        self.encoder = Convolutional(encoder) if convolves else ViT(SHAPES[encoder], recompute=recompute)
+        if convolves:
+            self.encoder = Convolutional(encoder, pretrained=pretrained)
+        else:
+            self.encoder = ViT(SHAPES[encoder], recompute=recompute)
         self.patch = self.encoder.patch
         self.map_adapters, self.token_adapters = (
             nn.ModuleList(nn.Sequential(nn.LayerNorm(c), nn.Linear(c, dim), nn.GELU()) for c in self.encoder.channels)

@@ -33,7 +33,7 @@ SIZE = (96, 128)
 FIELD = (40.0, 90.0)
 OFF_CENTRE = 0.04
 #: Depths that count. What is farther away in a street has no depth, as the sky has none.
-RANGES = {"room": Range(0.1, 10.0), "street": Range(0.1, 80.0)}
+RANGES = {"room": Range(0.005, 10.0), "street": Range(0.05, 80.0)}
 #: How many pixels are cast in one pass: what fits a processor's cache, or a GPU's memory.
 AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 22}
 

@@ -113,12 +113,17 @@ class Settings:
     keep_model: bool = False
 
     def __post_init__(self) -> None:
-        check(self, CHOICES, RANGES, ("size", "shape", "pixels"))
+        check(self, CHOICES, RANGES, ("size", "shape"))
+        object.__setattr__(self, "pixels", tuple(self.pixels) if isinstance(self.pixels, (list, tuple)) else ())
+        if len(self.pixels) != 2 or not all(type(n) is int and n > 0 for n in self.pixels):
+            raise ValueError("The setting pixels is the fewest and the most of a view, as in pixels=200000,400000.")
         object.__setattr__(self, "depths", tuple(self.depths))
         if len(self.depths) != 3 or any(type(n) is not int or n < 0 for n in self.depths):
             raise ValueError(f"The setting depths is three whole numbers, as in depths=3,2,1; got {self.depths}.")
         if self.graphed and (not self.shape or self.parts > 1 or self.recompute):
             raise ValueError("The setting graphed needs a fixed shape, parts=1 and recompute=False.")
+        if self.dim % (8 * self.heads):
+            raise ValueError(f"The setting dim must be a multiple of 8 times heads, {8 * self.heads}; got {self.dim}.")
         if self.batch % (2 * self.parts):
             raise ValueError(
                 f"The setting batch counts views, two of each frame, in equal parts: it must be a multiple of "

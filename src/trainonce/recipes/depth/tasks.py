@@ -54,6 +54,7 @@ NYU = Settings(
     lr=5e-4,
     precision="bfloat16",
     graphed=True,
+    points=19_200,
 )
 
 

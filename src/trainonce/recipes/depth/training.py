@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from trainonce.recipes.depth import batches, pictures
 from trainonce.recipes.depth.check import check
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.evaluate import scored, seen
+from trainonce.recipes.depth.frames import Remembered
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
@@ -56,6 +58,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
     if saved is not None:
         for name, part in kept.items():
             part.load_state_dict(saved[name])
+    validation = dataclasses.replace(sets.validation, frames=Remembered(sets.validation.frames))
     first = 0 if saved is None else saved["step"]
     every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
     for step, views in fed(sets, settings, network.patch, trial.seed, device, first, place):
@@ -71,7 +74,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         average.step(step)
         if step % every == 0 and step < settings.steps:
             with average:
-                found = scored(network, sets.validation, settings, device, all_of_it=False)
+                found = scored(network, validation, settings, device, all_of_it=False)
             trial.report(step, delta_1=found["delta_1"])
             if trial.should_prune():
                 return None
@@ -101,7 +104,8 @@ def fed(
     place: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[int, Views]]:
     """The views of the steps after the first ones, each with the number of its step, from 1."""
-    source = (batches.Resident if settings.resident else batches.Stream)(sets.training, settings, device)
+    with told_plainly():
+        source = (batches.Resident if settings.resident else batches.Stream)(sets.training, settings, device)
     sizes = {name: len(frames) for name, frames in sets.training.items()}
     order = batches.Order(sizes, settings.batch // 2, seed, range(first, settings.steps), place)
     for step, chosen in zip(order.steps, source.batches(order), strict=True):
@@ -121,6 +125,7 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         settings.depths,
         kind=settings.attention,  # type: ignore[arg-type]
         recompute=settings.recompute,
+        pretrained=bool(settings.weights),
     )
     if settings.weights and settings.encoder in CONVOLUTIONAL:
         load_weights(network.encoder.network, settings.encoder, settings.weights)  # type: ignore[arg-type]

@@ -118,10 +118,10 @@ class Same(nn.Conv2d):
         return F.conv2d(x, weight, bias, step, 0, dilation, self.groups)
 
 
-def normed(x: Tensor, convolution: Same, norm: nn.BatchNorm2d, dilation: int = 1) -> Tensor:
+def normed(x: Tensor, convolution: Same, norm: nn.Module, dilation: int = 1) -> Tensor:
     """A convolution and its batch norm. With fixed statistics the two are one convolution, which saves three passes
     over the activations."""
-    if norm.training:
+    if norm.training or not isinstance(norm, nn.BatchNorm2d):
         out: Tensor = norm(convolution(x, dilation))
         return out
     assert norm.running_mean is not None
