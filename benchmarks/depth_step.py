@@ -4,8 +4,8 @@
 
 Frames of ScanNet's size lie on the device; every step cuts its 64 views anew, runs forward and backward in parts, clips
 and steps as the recipe does, but for the schedule and the running average, which cost next to nothing. Every row is
-measured in this one run, with learned weights beside the plain sum of the three losses. The share counts the products and convolutions of the forward and backward pass once, so what is
-computed again to save memory does not count.
+measured in this one run, with learned weights beside the plain sum of the three losses. The share counts the products
+and convolutions of the forward and backward pass once, so what is computed again to save memory does not count.
 """
 
 from __future__ import annotations

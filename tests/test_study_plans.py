@@ -75,6 +75,7 @@ def test_sweeps_change_one_setting_of_the_learned_plan():
     assert [p.init for p in parse("sweep-init", two).points] == [0.001, 0.01, 0.1, 1.0, 10.0]
     assert {(p.decay, p.lr) for p in parse("sweep-init", two).points} == {(7.0, 0.5)}
     assert [p.decay for p in parse("sweep-decay(1,2)", two).points] == [1, 2]
+    assert [(p.init, p.decay) for p in parse("sweep-init(0.1,1,decay=3)", two).points] == [(0.1, 3), (1, 3)]
     assert [p.lr for p in parse("sweep-lr", THREE).points] == pytest.approx([0.01, 0.1, 1.0, 10.0])
 
 

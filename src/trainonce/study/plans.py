@@ -231,19 +231,20 @@ def _peer(method: str) -> Callable[..., list[Point]]:
     return make
 
 
-def _sweep_init(task: Task, *values: float) -> list[Point]:
-    return [_learned(task, {"init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
+def _sweep_init(task: Task, /, *values: float, **settings: Any) -> list[Point]:
+    return [_learned(task, {**settings, "init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
 
 
-def _sweep_decay(task: Task, *values: float) -> list[Point]:
-    return [_learned(task, {"decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
+def _sweep_decay(task: Task, /, *values: float, **settings: Any) -> list[Point]:
+    return [_learned(task, {**settings, "decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
 
 
-def _sweep_lr(task: Task, *values: float) -> list[Point]:
+def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Point]:
     rate: Any = task.settings.get("lr")
     if not values and not is_number(rate):
         raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
-    return [_learned(task, {"lr": v}) for v in values or [float(rate) * factor for factor in (0.1, 1.0, 10.0, 100.0)]]
+    rates = values or [float(rate) * factor for factor in (0.1, 1.0, 10.0, 100.0)]
+    return [_learned(task, {**settings, "lr": v}) for v in rates]
 
 
 #: Every plan: how its trials are read, and what makes its points.
