@@ -45,8 +45,7 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}; {asked.batch} views of {asked.shape[0]}x{asked.shape[1]}")
     images, depths, cameras = rooms.frames(0, range(asked.batch // 2), size=(480, 640), device=device)
-    where = cameras.cpu()
-    frames = [Frame(*each) for each in zip(images, depths, cameras, strict=True)]
+    frames = batches.Group(list(range(len(images))), Frame(images, depths, cameras), cameras.cpu())
     print(f"{'':<28}{'weights':<9}" + "".join(f"{column:>11}" for column in COLUMNS))
     variants = [
         {},
@@ -60,13 +59,13 @@ def main() -> None:
             label = " ".join([f"{parts} parts", *more])
             try:
                 for learned in (False, True):
-                    measured(frames, where, settings, device, asked, learned, label)
+                    measured(frames, settings, device, asked, learned, label)
             except torch.OutOfMemoryError:
                 print(f"{label:<28}does not fit")
             gc.collect()
 
 
-def measured(frames, where, settings, device: torch.device, asked, learned: bool, label: str) -> None:
+def measured(frames, settings, device: torch.device, asked, learned: bool, label: str) -> None:
     network = training.built(settings, device)
     steps = optimizer(network, settings)
     criterion = trainonce.CompositeLoss(TERMS, init=0.1).to(device)
@@ -83,10 +82,9 @@ def measured(frames, where, settings, device: torch.device, asked, learned: bool
         (total / settings.parts).backward()
 
     def step(number: int) -> None:
-        chosen = [
-            (batches.Choice(number * len(frames) + i, "rooms", i), frame, where[i]) for i, frame in enumerate(frames)
-        ]
-        views = batches.prepared(chosen, settings, shape, 0)
+        count = len(frames.members)
+        chosen = [batches.Choice(number * count + i, "rooms", i) for i in range(count)]
+        views = batches.prepared(chosen, [frames], settings, shape, 0)
         steps.zero_grad()
         for part, _ in training._parts(views, settings.parts):
             part_of(part)

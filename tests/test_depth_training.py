@@ -209,12 +209,37 @@ def test_sets_are_drawn_equally_often_and_frames_once_an_epoch():
 
 def test_frames_of_several_sizes_stay_in_order():
     made = [rooms.frame(0, i, size=size) for i, size in enumerate([(24, 32), (30, 40), (24, 32)])]
-    chosen = [(batches.Choice(i, "rooms", i), frame, frame.camera) for i, frame in enumerate(made)]
+    chosen = [batches.Choice(i, "rooms", i) for i in range(3)]
+
+    def group(*members):
+        stack = batches.Frame(*(torch.stack([made[i][k] for i in members]) for k in range(3)))
+        return batches.Group(list(members), stack, stack.camera)
+
     settings = Settings(**TINY)
-    together = batches.prepared(chosen, settings, (28, 42), seed=0)
-    alone = [batches.prepared([one], settings, (28, 42), seed=0) for one in chosen]
+    together = batches.prepared(chosen, [group(0, 2), group(1)], settings, (28, 42), seed=0)
+    alone = [
+        batches.prepared([chosen[i]], [group(i)._replace(members=[0])], settings, (28, 42), seed=0) for i in range(3)
+    ]
     for part, parts in zip(together, zip(*alone, strict=True), strict=True):
         torch.testing.assert_close(part, torch.cat(parts))
+
+
+def test_views_made_for_several_steps_are_those_of_each_step(monkeypatch):
+    settings = Settings(**TINY | {"steps": 5, "limit": 0})
+    sets = rooms.load(0, (30, 40), counts=(6, 1, 1), kind="mixed")
+
+    def all_of(most, first=0):
+        monkeypatch.setattr(batches, "MOST_STEPS", most)
+        return list(training.fed(sets, settings, 14, 0, torch.device("cpu"), first))
+
+    one, several, later = all_of(1), all_of(3), all_of(3, first=4)
+    assert [step for step, _ in one] == [step for step, _ in several] == [1, 2, 3, 4, 5]
+    for (_, a), (_, b) in zip(one, several, strict=True):
+        for x, y in zip(a, b, strict=True):
+            torch.testing.assert_close(x, y)
+    ((step, views_of_it),) = later
+    assert step == 5
+    assert all(torch.equal(x, y) for x, y in zip(views_of_it, several[4][1], strict=True))
 
 
 class Bad:
@@ -236,9 +261,9 @@ class Bad:
 def test_frames_in_memory_are_replaced_alike():
     with pytest.warns(batches.UnreadableFrame, match="frame 1: it has 0 pixels of known depth"):
         source = batches.Resident({"bad": Bad()}, Settings(readers=1), torch.device("cpu"))
-    (found,) = source.batches(batches.Order({"bad": 3}, 3, 0, range(1)))
+    (found,) = source.groups(batches.Order({"bad": 3}, 3, 0, range(1))[0])
     good = rooms.frame(0, 2, size=(24, 32))
-    assert all(torch.equal(frame.depth, good.depth) for _, frame, _ in found)
+    assert all(torch.equal(depth, good.depth) for depth in found.frames.depth)
 
 
 def test_what_cannot_be_trained_on_is_replaced_and_said():
@@ -247,7 +272,9 @@ def test_what_cannot_be_trained_on_is_replaced_and_said():
     with pytest.warns(batches.UnreadableFrame) as said:
         found = list(stream.batches(order))
     good = rooms.frame(0, 2, size=(24, 32))
-    assert all(torch.equal(frame.image, good.image) for step in found for _, frame, _ in step)
+    images = torch.cat([group.frames.image for step in found for group in step])
+    assert len(images) == 4
+    assert all(torch.equal(image, good.image) for image in images)
     texts = {str(w.message) for w in said}
     assert any("frame 0: it is gone" in text for text in texts)
     assert any("frame 1: it has 0 pixels of known depth, less than 50" in text for text in texts)

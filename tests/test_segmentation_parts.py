@@ -13,9 +13,10 @@ from trainonce.recipes.segmentation.batches import Order, Sample, Whole, prepare
 from trainonce.recipes.segmentation.deeplab import DeepLab
 from trainonce.recipes.segmentation.losses import Losses, cross_entropy, invariance
 from trainonce.recipes.segmentation.scenes import IGNORE, Classes, Domains, Subset
-from trainonce.recipes.segmentation.settings import Settings, configured
+from trainonce.recipes.segmentation.settings import Settings
 from trainonce.recipes.segmentation.streets import Streets
 from trainonce.recipes.segmentation.stylise import stylise
+from trainonce.recipes.settings import configured
 
 # Stylisation
 

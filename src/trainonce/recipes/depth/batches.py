@@ -75,6 +75,14 @@ class Order:
 # Where frames come from
 
 
+class Group(NamedTuple):
+    """Frames of one size, stacked, on the device: which of the samples they are of, and their cameras on the CPU."""
+
+    members: list[int]
+    frames: Frame
+    cameras: Tensor
+
+
 class Resident:
     """All frames in the device's memory. Those of one set have one size."""
 
@@ -82,15 +90,18 @@ class Resident:
         self._sets = {name: _kept(frames, settings.readers, device) for name, frames in training.items()}
         self._cameras = {name: kept.camera.cpu() for name, kept in self._sets.items()}
 
-    def batches(self, order: Order) -> Iterator[list[tuple[Choice, Frame, Tensor]]]:
-        for i in range(len(order)):
-            yield [
-                (chosen, Frame(*(part[chosen.at] for part in self._sets[chosen.set])), self._camera(chosen))
-                for chosen in order[i]
-            ]
-
-    def _camera(self, chosen: Choice) -> Tensor:
-        return self._cameras[chosen.set][chosen.at]
+    def groups(self, chosen: Sequence[Choice]) -> list[Group]:
+        """The frames of some samples, set by set."""
+        members: dict[str, list[int]] = {}
+        for i, each in enumerate(chosen):
+            members.setdefault(each.set, []).append(i)
+        found = []
+        for name, places in members.items():
+            at = torch.tensor([chosen[i].at for i in places])
+            there = at.to(self._sets[name].depth.device, non_blocking=True)
+            stack = Frame(*(part.index_select(0, there) for part in self._sets[name]))
+            found.append(Group(places, stack, self._cameras[name][at]))
+        return found
 
 
 def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
@@ -117,16 +128,14 @@ class Stream:
     def __init__(self, training: Mapping[str, Frames], settings: Settings, device: torch.device) -> None:
         self._training, self._settings, self._device = training, settings, device
 
-    def batches(self, order: Order) -> Iterator[list[tuple[Choice, Frame, Tensor]]]:
+    def batches(self, order: Order) -> Iterator[list[Group]]:
         read = loader(_Reading(self._training, order), self._settings, self._device)  # type: ignore[arg-type]
-        for i, (groups, bad) in enumerate(read):
+        for stacks, bad in read:
             _warn_of(bad)
-            found: dict[int, tuple[Frame, Tensor]] = {}
-            for members, stack in groups:
-                there = Frame(*(part.to(self._device, non_blocking=True) for part in stack))
-                for k, member in enumerate(members):
-                    found[member] = (Frame(*(part[k] for part in there)), stack[2][k])
-            yield [(chosen, *found[k]) for k, chosen in enumerate(order[i])]
+            yield [
+                Group(members, Frame(*(part.to(self._device, non_blocking=True) for part in stack)), stack[2])
+                for members, stack in stacks
+            ]
 
 
 class UnreadableFrame(UserWarning):
@@ -179,22 +188,20 @@ def readable(frames: Frames, index: int, bad: list[str]) -> Frame:
 
 
 def prepared(
-    chosen: Sequence[tuple[Choice, Frame, Tensor]], settings: Settings, shape: tuple[int, int], seed: int
+    chosen: Sequence[Choice], groups: Sequence[Group], settings: Settings, shape: tuple[int, int], seed: int
 ) -> views.Views:
-    """Two views of each frame, in the order of the samples. Frames of one size are cut together."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for i, (_, frame, _) in enumerate(chosen):
-        groups.setdefault(tuple(frame.depth.shape), []).append(i)
-    made: list[views.Views] = []
-    for size, members in groups.items():
-        parts = [torch.stack([chosen[i][1][k] for i in members]) for k in range(3)]
-        plans = [plan(settings, seed, chosen[i][0].number, (size[0], size[1]), chosen[i][2], shape) for i in members]
-        made.append(views.prepared(parts[0], parts[1], parts[2], plans, shape))
+    """Two views of each frame, in the order of the samples."""
+    made = []
+    for members, stack, cameras in groups:
+        size = (stack.depth.shape[1], stack.depth.shape[2])
+        numbers = [chosen[i].number for i in members]
+        plans = [plan(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)]
+        made.append(views.prepared(*stack, plans, shape))
     if len(made) == 1:
         return made[0]
-    order = torch.tensor([i for members in groups.values() for i in members]).argsort()
-    pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten()
-    return views.Views(*(torch.cat(part)[pairs.to(part[0].device)] for part in zip(*made, strict=True)))
+    order = torch.tensor([i for members, _, _ in groups for i in members]).argsort()
+    pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten().to(made[0].images.device, non_blocking=True)
+    return views.Views(*(torch.cat(part)[pairs] for part in zip(*made, strict=True)))
 
 
 def plan(
@@ -206,6 +213,20 @@ def plan(
     height, width = shrunk * shape[0], shrunk * shape[1]
     whole = views.Window((size[0] - height) / 2, (size[1] - width) / 2, height, width)
     return views.Plan((whole, whole))
+
+
+def together(settings: Settings, patch: int) -> int:
+    """For how many steps views are made at once: many small kernels cost the same for one step and for ten.
+
+    The groups begin at fixed steps, and are made whole, so that a resumed training gets the same bits.
+    """
+    if not settings.shape:
+        return 1
+    height, width = shape_of(settings, patch, 0, 0)
+    return max(1, min(MOST_STEPS, MOST_VALUES // (settings.batch * 3 * height * width)))
+
+
+MOST_STEPS, MOST_VALUES = 16, 1 << 26
 
 
 def shape_of(settings: Settings, patch: int, seed: int, step: int) -> tuple[int, int]:

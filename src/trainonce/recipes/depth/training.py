@@ -104,13 +104,30 @@ def fed(
     place: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[int, Views]]:
     """The views of the steps after the first ones, each with the number of its step, from 1."""
-    with told_plainly():
-        source = (batches.Resident if settings.resident else batches.Stream)(sets.training, settings, device)
     sizes = {name: len(frames) for name, frames in sets.training.items()}
-    order = batches.Order(sizes, settings.batch // 2, seed, range(first, settings.steps), place)
-    for step, chosen in zip(order.steps, source.batches(order), strict=True):
-        shape = batches.shape_of(settings, patch, seed, step)
-        yield step + 1, batches.prepared(chosen, settings, shape, seed)
+
+    def order(steps: range) -> batches.Order:
+        return batches.Order(sizes, settings.batch // 2, seed, steps, place)
+
+    if not settings.resident:
+        rest = order(range(first, settings.steps))
+        stream = batches.Stream(sets.training, settings, device).batches(rest)
+        for i, groups in enumerate(stream):
+            shape = batches.shape_of(settings, patch, seed, rest.steps[i])
+            yield rest.steps[i] + 1, batches.prepared(rest[i], groups, settings, shape, seed)
+        return
+    with told_plainly():
+        resident = batches.Resident(sets.training, settings, device)
+    several = batches.together(settings, patch)
+    for start in range(first - first % several, settings.steps, several):
+        steps = range(start, min(start + several, settings.steps))
+        wanted = order(steps)
+        chosen = [each for i in range(len(steps)) for each in wanted[i]]
+        shape = batches.shape_of(settings, patch, seed, start)
+        made = batches.prepared(chosen, resident.groups(chosen), settings, shape, seed)
+        for step, (part, _) in zip(steps, _parts(made, len(steps)), strict=True):
+            if step >= first:
+                yield step + 1, part
 
 
 # Parts of it
