@@ -100,6 +100,27 @@ def test_what_computes_does_count(old, new):
     assert essence(SOURCE.replace(old, new), "train") != essence(SOURCE, "train")
 
 
+def test_a_version_stands_for_the_source():
+    def made(version, **more):
+        @task(terms=["a", "b"], metric="m", direction="minimize", version=version, name="made")
+        def one(trial, *, steps=1):
+            """."""
+            return more
+
+        return one
+
+    def other(version):
+        @task(terms=["a", "b"], metric="m", direction="minimize", version=version, name="made")
+        def two(trial, *, steps=1):
+            """Other code."""
+
+        return two
+
+    assert made(1).identity == other(1).identity != other(2).identity
+    assert made(1).identity != made(1).using(steps=2).identity
+    assert made(None).identity != made(1).identity
+
+
 def test_incidental_settings_do_not_matter():
     @task(terms=["a", "b"], metric="m", direction="minimize", incidental=["where"])
     def made(trial, *, steps=1, where="here"):

@@ -64,6 +64,7 @@ class Task(Splits):
     seconds: float | None = None
     preload: tuple[str, ...] = ()
     incidental: tuple[str, ...] = ()
+    version: int | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
@@ -103,10 +104,12 @@ class Task(Splits):
     def identity(self) -> str:
         """What the results depend on: the source of the task's file and the settings. Comments do not count.
 
-        Of a task in a notebook only its own function counts, not what it calls in other cells.
+        A task with a version says itself when its results change; then its source does not count. Of a task in a
+        notebook only its own function counts, not what it calls in other cells.
         """
         metric = [self.metric, self.direction, self.select, self.report]
-        content: list[Any] = [self.name, self.terms, metric, self._told_settings(), self._source(), self._closure()]
+        code = [self._source(), self._closure()] if self.version is None else [self.version]
+        content: list[Any] = [self.name, self.terms, metric, self._told_settings(), *code]
         if ranks.count() > 1:  # each process has a batch of its own, so their number is a setting, too
             content.append(ranks.count())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -171,6 +174,7 @@ def task(
     seconds: float | None = None,
     preload: Sequence[str] = (),
     incidental: Sequence[str] = (),
+    version: int | None = None,
     name: str | None = None,
 ) -> Callable[[TrainFunction], Task]:
     """Make a task of a training function.
@@ -192,6 +196,8 @@ def task(
     :param preload: Modules that each trial will import; they are loaded once, before the first.
     :param incidental: Settings that the results do not depend on, such as where the data is. A study goes on where it
         was when they change, and its record does not hold them.
+    :param version: A number that you raise when the task's code changes what comes out, so that earlier trials are not
+        mixed with later ones. By default every change of the file counts.
     :param name: By default the function's.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
@@ -233,6 +239,7 @@ def task(
             seconds,
             tuple(preload),
             tuple(incidental),
+            version,
             settings,
         )
 

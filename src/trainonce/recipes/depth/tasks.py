@@ -29,6 +29,7 @@ ROOMS = Settings(protocol="room", shape=(84, 112), encoder="vit-tiny", steps=200
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 5e-4},
     incidental=INCIDENTAL,
+    version=1,
     name="rooms",
 )
 @configured(ROOMS)
@@ -65,6 +66,7 @@ NYU = Settings(
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 5e-4},
     incidental=INCIDENTAL,
+    version=1,
     name="nyu",
 )
 @configured(NYU)
@@ -105,6 +107,7 @@ PAPER = Settings(
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 1.35e-4},
     incidental=INCIDENTAL,
+    version=1,
     name="unidepth-paper",
 )
 @configured(PAPER)

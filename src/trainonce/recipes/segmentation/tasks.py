@@ -33,6 +33,7 @@ STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", st
     unit="%",
     one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.02},
     incidental=INCIDENTAL,
+    version=1,
     name="streets",
 )
 @configured(STREETS)
@@ -75,6 +76,7 @@ CAMVID = Settings(
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 0.01},  # the paper's for AdamW
     incidental=INCIDENTAL,
+    version=1,
     name="camvid",
 )
 @configured(CAMVID)
@@ -114,6 +116,7 @@ PAPER = Settings(
     unit="%",
     one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 2.5e-4},
     incidental=INCIDENTAL,
+    version=1,
     name="ciss-paper",
 )
 @configured(PAPER)
