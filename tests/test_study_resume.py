@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from pathlib import Path
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"
 
 
 @task(terms=TERMS, metric="error", direction="minimize", one_shot={"lr": 0.05})
-def slow(trial, *, steps=12, keep=4, stop_at=0, flag=""):
+def slow(trial, *, steps=12, keep=4, stop_at=0, flag="", how="raise"):
     """Keeps checkpoints, and is stopped once in the middle if asked to."""
     saved = trial.restore()
     weights = torch.nn.Parameter(torch.zeros(2))
@@ -36,6 +38,11 @@ def slow(trial, *, steps=12, keep=4, stop_at=0, flag=""):
     for step in range(1 + (saved["step"] if saved else 0), steps + 1):
         if step == stop_at and not os.path.exists(flag):
             Path(flag).touch()
+            if how == "kill":
+                time.sleep(2)  # until the study has heard of the last step
+                trial.report(step - 1, error=0.0)
+                time.sleep(1)
+                os.kill(os.getpid(), signal.SIGKILL)
             raise RuntimeError("stopped")
         optimizer.zero_grad()
         loss = (weights - torch.tensor([2.0, 1.0]) * (1 + 0.1 * step)).square().sum()
@@ -70,6 +77,21 @@ def test_a_stopped_trial_goes_on_and_ends_as_if_it_had_not_been_stopped(tmp_path
     assert second.reports == straight.reports
     assert (here / HISTORY).read_bytes() == (there / HISTORY).read_bytes()
     assert not (here / CHECKPOINT).exists()
+
+
+def test_a_killed_trial_costs_what_its_checkpoint_does_not_keep(tmp_path, capfd):
+    flag = str(tmp_path / "flag")
+    settings = {"stop_at": 11, "flag": flag, "how": "kill"}
+    study = Study(slow.using(**settings), tmp_path / "out", seeds=1).add("one-shot")
+    study.run(workers=1, show=False)
+    (died,) = study.store.read().values()
+    assert died.error["type"] == "ProcessDied"
+    assert died.fraction == pytest.approx(2 / 12, abs=1e-3)  # ten steps done, eight kept
+    study.run(workers=1, show=False)
+    (record,) = study.store.read().values()
+    assert record.status == "done"
+    assert record.fraction == 1.0
+    assert died.seconds < 20
 
 
 def test_the_time_before_the_interruption_counts(tmp_path, monkeypatch, capsys):

@@ -22,6 +22,7 @@ from trainonce.study import worker
 from trainonce.study.peers import Peer
 from trainonce.study.schedule import POLL, Item, Schedule
 from trainonce.study.store import Record, Store
+from trainonce.study.trial import CHECKPOINT, read_checkpoint
 from trainonce.study.worker import UNKNOWN, Job, Where
 
 if TYPE_CHECKING:
@@ -238,6 +239,15 @@ class Processes:
                 running.process.join()
             yield running.job.key, running.label, said
 
+    def _lost(self, running: _Running) -> tuple[float, float]:
+        """What a trial that died has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
+        folder, now = self._store.folder(running.job.key), time.time()
+        kept, total = read_checkpoint(folder), self._task.steps
+        if kept is None or not total:
+            return min(1.0, running.fraction), now - running.start
+        saved = (folder / CHECKPOINT).stat().st_mtime
+        return max(0.0, min(1.0, running.fraction) - kept.steps / total), now - max(running.start, saved)
+
     def _died(self, running: _Running) -> worker.News:
         """What is to be said of a trial whose process ended without a word."""
         running.process.join()
@@ -246,14 +256,15 @@ class Processes:
         hint = " Was memory short?" if code == -signal.SIGKILL else ""
         log = self._store.log(job.key)
         printed = log.read_text(errors="replace")[-4000:] if log.is_file() else ""
+        fraction, seconds = self._lost(running)
         record = Record(
             job.key,
             self._task.name,
             job.point or UNKNOWN,
             job.seed,
             "failed",
-            seconds=round(time.time() - running.start, 3),
-            fraction=round(min(1.0, running.fraction), 4),
+            seconds=round(seconds, 3),
+            fraction=round(fraction, 4),
             ended=time.time(),
             device=running.device,
             versions={"trainonce": trainonce.__version__, "torch": str(torch.__version__)},
