@@ -81,13 +81,6 @@ def test_mirrored_rays_are_the_mirror_image():
     torch.testing.assert_close(found, expected)
 
 
-def test_angles_give_the_point_back():
-    depth = torch.full((2, *SIZE), 2.5, dtype=torch.float64)
-    theta, phi = geometry.angles(geometry.rays(cameras(), SIZE))
-    places = torch.stack((depth * theta.tan(), depth / (phi.tan() * theta.cos()), depth), 1)
-    torch.testing.assert_close(places, geometry.points(depth, cameras()))
-
-
 def test_a_camera_is_made_of_its_parts():
     assert torch.equal(geometry.camera(*geometry.parts(cameras())), cameras())
 

@@ -177,29 +177,6 @@ def test_thinning_takes_pixels_as_torch_would_and_no_more_than_allowed(share):
     assert torch.equal(kept, expected)
 
 
-# Over images
-
-
-def test_the_mean_is_over_images_and_those_without_depth_are_counted_apart():
-    mean = metrics.Mean()
-    all_found = []
-    for seed in range(3):
-        given = frame(seed=seed)
-        all_found.append(numbers(metrics.measured(predicted(given.depth), camera(1.05), given, RANGE)))
-        mean.add(metrics.measured(predicted(given.depth), camera(1.05), given, RANGE))
-        empty = given._replace(depth=torch.full_like(given.depth, 9.0))
-        mean.add(metrics.measured(predicted(given.depth), camera(), empty, RANGE))
-    assert (mean.count, mean.left_out) == (3, 3)
-    expected = {name: sum(found[name] for found in all_found) / 3 for name in metrics.METRICS}
-    assert mean.result() == pytest.approx(expected)
-
-
-def test_without_any_image_the_mean_is_not_a_number():
-    result = metrics.Mean().result()
-    assert set(result) == set(metrics.METRICS)
-    assert all(math.isnan(value) for value in result.values())
-
-
 def test_a_single_pixel_has_metrics():
     given = frame()
     depth = torch.zeros_like(given.depth)

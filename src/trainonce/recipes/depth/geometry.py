@@ -48,19 +48,6 @@ def project(places: Tensor, cameras: Tensor) -> Tensor:
     return torch.stack((fx * x / z + cx, fy * y / z + cy), 1)
 
 
-class Angles(NamedTuple):
-    """Directions as angles: to the right of the axis, and from straight down (a right angle: level)."""
-
-    theta: Tensor
-    phi: Tensor
-
-
-def angles(directions: Tensor) -> Angles:
-    """The angles of directions of length 1, (batch, 3, ...)."""
-    x, y, z = directions.unbind(1)
-    return Angles(torch.atan2(x, z), torch.acos(y.clamp(-1, 1)))
-
-
 # Cameras
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trainonce.recipes.depth.frames import Frame, Range
 
 METRICS = ("delta_1", "si_log", "f_a", "a_rel", "rmse", "rmse_log", "focal")
-#: Those of which more is better; of the others less is.
-HIGHER = ("delta_1", "f_a")
 POINTS = 240 * 320  # of a cloud, at most
 THRESHOLDS = 100
 BLOCK = {"cpu": 1 << 20, "cuda": 1 << 26}  # distances held at once
@@ -182,28 +180,3 @@ def _spread(valid: Tensor, most: int) -> tuple[Tensor, Tensor]:
         if count <= most:
             return rows[:, None], columns
         scale = min(0.99 * scale, scale * math.sqrt(most / count))
-
-
-class Mean:
-    """The mean over images of what :func:`measured` found. Nothing is waited for until it is asked for."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.count = 0
-        self.left_out = 0  # images in which nothing counted
-
-    def add(self, found: dict[str, Tensor]) -> None:
-        if not found:
-            self.left_out += 1
-            return
-        self.count += 1
-        for name, value in found.items():
-            value = value.detach().double()
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-
-    def result(self) -> dict[str, float]:
-        """The means; NaN without any image."""
-        if not self.count:
-            return dict.fromkeys(METRICS, math.nan)
-        values = torch.stack(list(self.sums.values())) / self.count
-        return dict(zip(self.sums, values.tolist(), strict=True))

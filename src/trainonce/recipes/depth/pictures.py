@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.recipes.depth.geometry import parts, points
-from trainonce.recipes.segmentation.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted
+from trainonce.recipes.segmentation.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted, put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,14 +192,7 @@ def _write(
         content = _png(rows, legends, titles, bits)
         if len(content) <= LIMIT:
             break
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.part{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    put(content, path)
 
 
 def _png(

@@ -62,6 +62,11 @@ def panel(rows: Sequence[Sequence[Tensor]], classes: Classes, path: Path, titles
         content = _png(_drawn(mosaic, named, list(zip(starts, titles, strict=False))))
         if len(content) <= LIMIT:
             break
+    put(content, path)
+
+
+def put(content: bytes, path: Path) -> None:
+    """Write a picture in one move: a kill or a full disk leaves the old one, or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
