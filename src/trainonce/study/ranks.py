@@ -7,6 +7,7 @@ task's function beside it, with a folder that is thrown away, and nothing of the
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import tempfile
 from datetime import timedelta
@@ -71,6 +72,7 @@ def joined(wanted: str | None) -> Iterator[str | None]:
     _words = distributed.new_group(backend="gloo", timeout=PATIENCE)
     yield device
     _words = None
+    gc.collect()  # DistributedDataParallel lies in a cycle, and while it lives gloo's threads outlive the group
     distributed.destroy_process_group()  # not after an error: it would wait for the others
 
 
