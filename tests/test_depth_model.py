@@ -239,6 +239,25 @@ def test_the_paper_s_network_has_its_size():
     assert 340e6 < count < 355e6
 
 
+@pytest.mark.parametrize("encoder", ["vit-tiny", "resnet-small"])
+@pytest.mark.parametrize("dim", [32, 128])
+def test_a_narrow_network_begins_with_what_it_sees(encoder, dim):
+    """It would long say the same of every image if its first weights were as small as a wide network's."""
+    torch.manual_seed(0)
+    network = UniDepth(encoder, dim, 2, (1, 1, 1))
+    side = 4 * network.patch
+    with torch.no_grad():
+        found = network(images(side, side, batch=8))
+    assert found.depth.log().std(0).mean() > 0.05
+    assert found.camera[:, 0, 0].log().std() > 0.02
+
+
+def test_a_wide_network_begins_as_the_original():
+    torch.manual_seed(0)
+    weight = UniDepth("vit-tiny", 512, 8, (1, 0, 0)).depth_module.start[0].weight
+    assert weight.std().item() == pytest.approx(0.02, rel=0.02)
+
+
 def test_depth_does_not_train_the_camera_and_the_camera_does_not_train_class_tokens():
     network = small()
     found = network(images(28, 42))

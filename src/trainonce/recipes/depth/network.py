@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ENCODERS = (*SHAPES, *CONVOLUTIONAL)
+WIDTH = 512  # the original's
 
 
 class Predicted(NamedTuple):
@@ -80,7 +81,7 @@ class UniDepth(nn.Module):
         self.depth_module = DepthModule(dim, heads, depths, kind)
         for name, module in self.named_modules():
             if not name.startswith("encoder") and isinstance(module, (nn.Linear, nn.Conv2d)):
-                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.trunc_normal_(module.weight, std=_spread(module.weight, dim))
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Predicted:
@@ -102,3 +103,8 @@ class UniDepth(nn.Module):
         levels = self.level_places(self.levels)
         places: Tensor = (cells[None] + levels[:, None]).flatten(0, 1)[None].to(like.dtype)
         return places
+
+
+def _spread(weight: Tensor, dim: int) -> float:
+    """Of a weight's first values: 0.02 as in the original at its width; a narrow decoder would let nothing through."""
+    return 0.02 if dim >= WIDTH else weight[0].numel() ** -0.5

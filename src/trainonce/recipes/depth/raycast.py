@@ -9,6 +9,8 @@ used, so that a frame does not depend on those that are cast with it.
 
 from __future__ import annotations
 
+import array
+import itertools
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -122,32 +124,38 @@ def packed(scenes: list[Scene], device: torch.device) -> Packed:
     """Boxes first, then cylinders, then balls, so that a pass is over things of one shape."""
     by_shape = [[[t for t in scene.things if t.shape == shape] for shape in SHAPES[1:]] for scene in scenes]
     most = [max(len(kinds[i]) for kinds in by_shape) for i in range(len(SHAPES) - 1)]
-    grey = Surface((0.5, 0.5, 0.5))
-    things, surfaces = [], []
+    nothing = [Surface((0.5, 0.5, 0.5)).numbers()] * 4
+    things: list[tuple[float, ...]] = []
+    surfaces: list[tuple[float, ...]] = []  # four of each thing
     for scene, kinds in zip(scenes, by_shape, strict=True):
         centre = [(low + high) / 2 for low, high in zip(scene.low, scene.high, strict=True)]
         half = [(high - low) / 2 for low, high in zip(scene.low, scene.high, strict=True)]
-        rows = [(*centre, *half, 1.0, 0.0, 0.0)]
-        looks = [(*scene.walls, scene.floor, scene.ceiling)]
+        things.append((*centre, *half, 1.0, 0.0, 0.0))
+        surfaces += [surface.numbers() for surface in (*scene.walls, scene.floor, scene.ceiling)]
         for number, (kind, count) in enumerate(zip(kinds, most, strict=True), 1):
             for t in kind:
-                rows.append((*t.centre, *t.half, math.cos(t.turn), math.sin(t.turn), float(number)))
-                looks.append((t.side, t.side, t.top, t.top))
+                things.append((*t.centre, *t.half, math.cos(t.turn), math.sin(t.turn), float(number)))
+                side, top = t.side.numbers(), t.top.numbers()
+                surfaces += [side, side, top, top]
             for _ in range(count - len(kind)):
-                rows.append((0.0, 0.0, 0.0, -1.0, -1.0, -1.0, 1.0, 0.0, float(number)))
-                looks.append((grey,) * 4)
-        things.append(rows)
-        surfaces.append([surface.numbers() for faces in looks for surface in faces])
+                things.append((0.0, 0.0, 0.0, -1.0, -1.0, -1.0, 1.0, 0.0, float(number)))
+                surfaces += nothing
     lights = [(*s.light.place, s.light.reach, s.light.ambient, s.light.strength) for s in scenes]
     skies = [(*s.sky.zenith, *s.sky.horizon, 1 / s.sky.haze) if s.sky else (0.0,) * 7 for s in scenes]
     order = tuple(shape for shape, count in zip(SHAPES[1:], most, strict=True) for _ in range(count))
     return Packed(
-        torch.tensor(things).permute(2, 0, 1).contiguous().to(device),
-        torch.tensor(surfaces).flatten(0, 1).t().contiguous().to(device),
-        torch.tensor(lights).t()[:, :, None].contiguous().to(device),
-        torch.tensor(skies).t()[:, :, None].contiguous().to(device),
+        _table(things).view(len(scenes), -1, len(things[0])).permute(2, 0, 1).contiguous().to(device),
+        _table(surfaces).t().contiguous().to(device),
+        _table(lights).t()[:, :, None].contiguous().to(device),
+        _table(skies).t()[:, :, None].contiguous().to(device),
         order,
     )
+
+
+def _table(rows: Sequence[tuple[float, ...]]) -> Tensor:
+    """Rows of numbers as a tensor. torch.tensor takes several times as long for many."""
+    numbers = array.array("f", itertools.chain.from_iterable(rows))
+    return torch.frombuffer(numbers, dtype=torch.float32).view(len(rows), -1)
 
 
 # Rays
