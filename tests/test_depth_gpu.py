@@ -66,6 +66,7 @@ def test_the_gpu_draws_what_the_cpu_draws():
 
 
 def test_nothing_on_the_step_path_waits_for_the_gpu():
+    """After two steps torch raises at whatever makes the host wait."""
     settings = Settings(**SMALL | {"steps": 6})
     network = training.built(settings, CUDA)
     steps = optimizer(network, settings)

@@ -106,5 +106,5 @@ class UniDepth(nn.Module):
 
 
 def _spread(weight: Tensor, dim: int) -> float:
-    """Of a weight's first values: 0.02 as in the original at its width; a narrow decoder would let nothing through."""
+    """How far a weight's first values spread. With the original's 0.02 a narrow decoder would see next to nothing."""
     return 0.02 if dim >= WIDTH else weight[0].numel() ** -0.5

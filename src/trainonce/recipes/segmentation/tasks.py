@@ -50,7 +50,6 @@ def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
 # CamVid
 
 
-# AdamW, not the paper's SGD, which learned too slowly for so few steps.
 CAMVID = Settings(
     protocol="day2dusk",
     crop=(256, 256),
