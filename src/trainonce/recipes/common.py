@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,7 +13,7 @@ from trainonce.study import ranks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from trainonce.study import Trial
 
@@ -56,3 +56,11 @@ def save_network(trial: Trial, network: nn.Module) -> None:
     beside = trial.dir / "network.pt.part"
     torch.save(network.state_dict(), beside)
     beside.replace(trial.dir / "network.pt")
+
+
+def recorded(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
+    """The module as two recorded graphs, of the forward and of the backward pass, each one launch."""
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if warn is not None:
+        warn(False)  # recording is done on a stream of its own, which is noticed at every later step, to no use
+    return torch.cuda.make_graphed_callables(module, example)

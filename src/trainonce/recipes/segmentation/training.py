@@ -153,12 +153,12 @@ def wrapped(network: DeepLab, settings: Settings, device: torch.device) -> nn.Mo
 
 
 def graphed(losses: Losses, settings: Settings, device: torch.device) -> Any:
-    """The losses as two recorded graphs, of the forward and of the backward pass, each one launch."""
+    """The losses, recorded."""
     buffers = {name: buffer.clone() for name, buffer in losses.named_buffers()}
     pieces = [torch.rand(settings.batch, *settings.crop, 3, device=device).permute(0, 3, 1, 2) for _ in range(2)]
     labels = torch.zeros(settings.batch, *settings.crop, dtype=torch.long, device=device)
     with autocast(settings, device):
-        recorded = torch.cuda.make_graphed_callables(losses, (*pieces, labels))
+        recorded = common.recorded(losses, (*pieces, labels))
     for name, buffer in losses.named_buffers():
         buffer.copy_(buffers[name])  # recording has run the network, on nothing
     return recorded

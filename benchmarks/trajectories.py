@@ -1,0 +1,55 @@
+"""Draw the exponents of every run with learned weights over its steps, one line a seed, from the kept records.
+
+python benchmarks/trajectories.py docs/results/data/segmentation/camvid invariance FIGURE.png
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from trainonce.report import labels, style
+from trainonce.report.labels import Label
+from trainonce.study.points import Learned
+from trainonce.study.store import Store
+
+
+def main() -> None:
+    folder, term, figure = sys.argv[1:4]
+    records = Store(Path(folder), writable=False).read()
+    runs: dict[Learned, list[dict]] = {}
+    for line in (Path(folder) / "histories.jsonl").read_text().splitlines():
+        history = json.loads(line)
+        point = records[history["key"]].point
+        if isinstance(point, Learned):
+            runs.setdefault(point, []).append(history)
+    with style.panel(None) as axes:
+        ends = []
+        for number, (point, histories) in enumerate(sorted(runs.items(), key=lambda run: last(run[1][0], term))):
+            colour = style.TERMS[number % len(style.TERMS)]
+            for history in histories:
+                axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
+            middle = sum(last(history, term) for history in histories) / len(histories)
+            ends.append(Label(histories[0]["step"][-1], middle, named(point), colour))
+        longest = max(history["step"][-1] for histories in runs.values() for history in histories)
+        axes.set_xlim(0, longest)
+        axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= longest * 1.02])
+        style.grid_lines(axes)
+        labels.at_ends(axes, ends)
+        seeds = max(map(len, runs.values()))
+        style.head(axes, f"Exponent of {term}", f"one line a seed, {seeds} of each setting; base 0", "optimizer step")
+    style.root(axes).savefig(figure, dpi=160)
+
+
+def last(history: dict, term: str) -> float:
+    return history[f"exponent/{term}"][-1]
+
+
+def named(point: Learned) -> str:
+    preset = "" if point.preset == "printed" else f", {point.preset}"
+    return f"ε {point.init:.2g}, ρ {point.decay:g}, lr {point.lr:g}{preset}"  # noqa: RUF001
+
+
+if __name__ == "__main__":
+    main()
