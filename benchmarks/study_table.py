@@ -1,4 +1,4 @@
-"""Print the tables of docs/results/study.md from the records of finished studies.
+"""Print the tables of docs/results from the records of finished studies.
 
 python benchmarks/study_table.py docs/results/data/study/digits ...
 """

@@ -34,6 +34,7 @@ def main() -> None:
             ends.append(Label(histories[0]["step"][-1], middle, named(point), colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)
         axes.set_xlim(0, longest)
+        axes.locator_params(axis="x", nbins=4)
         axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= longest * 1.02])
         style.grid_lines(axes)
         labels.at_ends(axes, ends)

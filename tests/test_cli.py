@@ -46,6 +46,7 @@ def test_a_recipe_tells_its_settings(capsys):
     assert run("recipes", "ciss-paper") == 0
     text = capsys.readouterr().out
     assert re.search(r"^steps +148750 +Optimizer steps\.$", text, re.M)
+    assert "\none-shot: init 0.0183156, decay 0.05, consistent, lr 0.00025\n" in text
     assert re.search(r"^schedule +'constant' +constant, or poly: falling", text, re.M)
     assert max(map(len, text.splitlines())) <= 100
     assert run("recipes", "digits") == 0

@@ -13,6 +13,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore:.*AccumulateGrad node's stream.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype.*:UserWarning"),
 ]
 
 CUDA = torch.device("cuda")

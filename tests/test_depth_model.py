@@ -8,13 +8,14 @@ from torch import nn
 from torch.nn import functional as F
 
 import trainonce
-from trainonce.recipes.depth import camera, training
-from trainonce.recipes.depth.attention import Block, nystrom, pseudo_inverse, sine_grid
+from trainonce.recipes.depth import attention, camera, rooms, training
+from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
 from trainonce.recipes.depth.harmonics import harmonics
+from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
 from trainonce.recipes.depth.settings import Settings
-from trainonce.recipes.depth.vit import SHAPES, ViT
+from trainonce.recipes.depth.vit import SHAPES, ViT, larger
 
 CPU = torch.device("cpu")
 TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
@@ -65,7 +66,96 @@ def test_the_first_harmonics_are_the_coordinates():
     torch.testing.assert_close(harmonics(d, 1), expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("degree", [0, 1, 2, 5, 8])
+def test_harmonics_are_what_recurrences_give(degree):
+    """One by one in Python's floats, and nearly so in float32; the poles and the equator are among them."""
+    some = torch.randn(40, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    d = F.normalize(torch.cat([some, torch.eye(3), -torch.eye(3)]), dim=1)
+    expected = torch.tensor([_harmonics(*row, degree) for row in d.tolist()], dtype=torch.double)
+    torch.testing.assert_close(harmonics(d, degree), expected, atol=1e-13, rtol=0)
+    torch.testing.assert_close(harmonics(d.float(), degree), expected.float(), atol=5e-6, rtol=0)
+
+
+def _harmonics(x, y, z, degree):
+    found = {}
+    for m in range(degree + 1):
+        around = complex(x, y) ** m
+        before, now = 0.0, math.prod(range(1, 2 * m, 2))
+        for n in range(m, degree + 1):
+            if n > m:
+                before, now = now, (z * (2 * n - 1) * now - (n + m - 1) * before) / (n - m)
+            size = (2 * n + 1) / (4 * math.pi) * math.factorial(n - m) / math.factorial(n + m) * (2 if m else 1)
+            value = (-1) ** m * math.sqrt(size) * now
+            found[n, -m], found[n, m] = value * around.imag, value * around.real
+    return [found[n, m] for n in range(degree + 1) for m in range(-n, n + 1)]
+
+
 # Attention
+
+
+def test_wide_heads_are_attended_as_narrow_ones():
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 1, n, 264, dtype=torch.double, generator=rng, requires_grad=True) for n in (5, 9, 9))
+    found, expected = attended(q, k, v), F.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(found.shape, dtype=torch.double, generator=rng)
+    ours, theirs = (torch.autograd.grad((out * weights).sum(), (q, k, v)) for out in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("length", "parts"), [(256, 64), (271, 64), (10, 7), (5, 8)])
+def test_landmarks_are_means_of_neighbours(length, parts):
+    x = torch.randn(2, 3, length, 4, dtype=torch.double)
+    expected = F.adaptive_avg_pool1d(x.flatten(0, 1).mT, min(parts, length)).mT
+    torch.testing.assert_close(attention._means(x, parts).flatten(0, 1), expected)
+
+
+@pytest.mark.parametrize("many", [0, 1 << 30])
+def test_a_scaled_layer_is_added_whichever_is_scaled(monkeypatch, many):
+    monkeypatch.setattr(attention, "MANY", many)
+    layer, scale = nn.Linear(6, 4).double(), torch.randn(4, dtype=torch.double, requires_grad=True)
+    x, inner = (torch.randn(2, 3, n, dtype=torch.double, requires_grad=True) for n in (4, 6))
+    given = (x, scale, layer.weight, layer.bias, inner)
+    found, expected = added(x, scale, layer, inner), x + scale * (inner @ layer.weight.mT + layer.bias)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(out.square().sum(), given) for out in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_norms_give_what_they_got():
+    norm = Norm(8)
+    nn.init.normal_(norm.weight)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(norm(x), F.layer_norm(x, (8,), norm.weight, norm.bias), rtol=0, atol=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = norm(x.bfloat16())
+    assert narrow.dtype == torch.bfloat16
+    torch.testing.assert_close(narrow.float(), norm(x), rtol=0.03, atol=0.03)
+
+
+def test_blocks_stay_narrow_under_autocast():
+    """Nothing as large as what goes through the network is converted between layers."""
+    seen = []
+    network = small()
+    for module in network.modules():
+        if isinstance(module, (Block, MLP, Norm)) and module is not network.camera_module.say:
+            module.register_forward_pre_hook(lambda _, given: seen.append(given[0].dtype))
+    for module in network.camera_module.say.modules():
+        module._forward_pre_hooks.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(images(28, 42))
+    assert set(seen) == {torch.bfloat16}
+    assert [value.dtype for value in found[:3]] == [torch.float32] * 3
+
+
+def test_the_larger_one_gets_the_gradient():
+    a, b = torch.tensor([1.0, 3.0, torch.nan, 5.0]), torch.tensor([2.0, 2.0, 1.0, torch.nan])
+    torch.testing.assert_close(larger(a, b)[:2], torch.tensor([2.0, 3.0]))
+    assert larger(a, b)[3].isnan()  # what is wrong now is not hidden by what was before
+    a, b = a[:2].requires_grad_(), b[:2].requires_grad_()
+    larger(a, b).sum().backward()
+    assert a.grad.tolist() == [0.0, 1.0]
+    assert b.grad.tolist() == [1.0, 0.0]
 
 
 def test_few_cells_are_attended_exactly_and_many_nearly():
@@ -303,29 +393,75 @@ def test_groups():
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_the_exponents_are_clipped_only_if_asked_for(inside):
-    network, criterion = nn.Linear(2, 1), trainonce.CompositeLoss(["a", "b", "c"])
-    for parameter in (*network.parameters(), *criterion.parameters()):
+    network, criterion = small(), trainonce.CompositeLoss(["a", "b", "c"])
+    weight = network.depth_module.heads[0].bias
+    for parameter in (weight, *criterion.parameters()):
         parameter.grad = torch.full_like(parameter, 10.0)
     clipped(network, criterion, Settings(clip=1.0, clip_exponents=inside))
-    norm = torch.cat([p.grad.flatten() for p in network.parameters()]).norm().item()
-    assert (norm < 0.99) is inside
+    assert (weight.grad.item() < 0.99) is inside
     assert (criterion.exponents.grad.max().item() < 10) is inside
 
 
 def test_the_average_is_one_and_is_given_back():
-    network = nn.Linear(1, 1, bias=False)
-    network.weight.data.fill_(0.0)
+    network = small()
+    weight = network.depth_module.heads[0].bias
     average = Average(network, Settings(average=0.5, average_from=0.0, steps=10))
     expected = None
     for step in range(1, 5):
-        network.weight.data.fill_(float(step))
+        weight.data.fill_(float(step))
         average.step(step)
         stays = min(0.5, (1 + step) / (10 + step))
         expected = float(step) if expected is None else stays * expected + (1 - stays) * step
     with average as shown:
-        assert shown.weight.item() == pytest.approx(expected)
-    assert network.weight.item() == 4.0
+        assert shown.depth_module.heads[0].bias.item() == pytest.approx(expected)
+    assert weight.item() == 4.0
     other = Average(network, Settings(average=0.5, steps=10))
     other.load_state_dict(average.state_dict())
     with other:
-        assert network.weight.item() == pytest.approx(expected)
+        assert weight.item() == pytest.approx(expected)
+
+
+# Parameters laid end to end
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_parameters_laid_end_to_end_are_trained_alike(frozen):
+    """Without a GPU, graphed means that, and no graphs."""
+    (plain, network), (flat, other) = (_trained(graphed, frozen) for graphed in (False, True))
+    assert network.flat is None
+    assert other.flat is not None
+    torch.testing.assert_close(flat, plain, rtol=1e-5, atol=1e-6)
+    assert plain[0].tolist() != plain[-1].tolist()
+    expected, found = network.state_dict(), other.state_dict()
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert (found[name] - value).abs().mean() < 2e-5, name  # a fiftieth of what a step may move a weight by
+
+
+def _trained(graphed, frozen):
+    """The loss terms of some steps on rooms, and the network after them."""
+    settings = Settings(shape=(28, 42), dim=32, heads=2, steps=3, batch=4, graphed=graphed, lr=1e-3)
+    torch.manual_seed(0)
+    with pytest.MonkeyPatch.context() as patched:
+        if frozen:
+            patched.setattr(training, "UniDepth", _frozen)
+        network = training.built(settings, CPU)
+    before = network.encoder.patch_embed["proj"].weight.clone()
+    steps, objective = optimizer(network, settings), training.wrapped(network, settings, CPU)
+    criterion, average, found = trainonce.CompositeLoss(TERMS), Average(network, settings), []
+    for step, views in training.fed(rooms.load(0, (30, 40), (4, 1, 1)), settings, network.patch, 0, CPU, 0):
+        steps.zero_grad()
+        terms = objective(*views[:4])
+        sum(terms.values()).backward()
+        clipped(network, criterion, settings)
+        steps.step()
+        average.step(step)
+        found.append(torch.stack([terms[name].detach() for name in TERMS]))
+    assert torch.equal(before, network.encoder.patch_embed["proj"].weight) is frozen
+    return torch.stack(found), network
+
+
+def _frozen(*given, **more):
+    network = UniDepth(*given, **more)
+    network.encoder.patch_embed.requires_grad_(False)
+    return network

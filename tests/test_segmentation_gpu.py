@@ -48,11 +48,10 @@ def after(steps, **more):
 def test_graphs_replay_what_would_have_been_computed(backbone, batch_norm):
     """Sums on a GPU differ in their last bits from run to run, and after a few steps of training more than that."""
     given = {"backbone": backbone, "batch_norm": batch_norm, "lr": 0.001}
-    start = after(0, **given)
-    plain, graphed = (after(4, **given, graphed=graphed) for graphed in (False, True))
+    plain, again, graphed = (after(4, **given, graphed=graphed) for graphed in (False, False, True))
     torch.testing.assert_close(plain[0][:2], graphed[0][:2], rtol=1e-4, atol=1e-5)
-    apart, moved = (plain[1] - graphed[1]).abs().mean(), (plain[1] - start[1]).abs().mean()
-    assert apart < 0.1 * moved
+    moved, noise, apart = ((plain[1] - other[1]).abs().mean() for other in (after(0, **given), again, graphed))
+    assert apart < 0.02 * moved + 3 * noise
 
 
 @pytest.mark.parametrize("more", [{"precision": "bfloat16"}, {"precision": "tf32"}, {"channels_last": False}])

@@ -198,7 +198,9 @@ def test_the_paper_is_the_paper():
     settings = Settings(**task.settings)
     assert (settings.steps, settings.batch, settings.lr, settings.momentum) == (148_750, 1, 2.5e-4, 0.9)
     assert (settings.backbone, settings.crop, settings.schedule) == ("resnet-101", (1024, 1024), "constant")
-    assert task.one_shot["lr"] == settings.lr
+    assert (settings.optimizer, settings.weight_decay, settings.head_lr) == ("sgd", 5e-4, 10.0)
+    assert (settings.batch_norm, settings.frame, settings.bandwidth) == ("batch", (1024, 1920), 0.01)
+    assert (task.one_shot["lr"], task.one_shot["decay"], task.one_shot["preset"]) == (settings.lr, 0.05, "consistent")
     assert task.one_shot["init"] == pytest.approx(0.0183156, rel=1e-5)
     assert settings.steps == 50 * 2975
 

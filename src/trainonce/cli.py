@@ -146,10 +146,13 @@ def recipes(asked: argparse.Namespace) -> int:
 
 def _described(task: Task) -> str:
     """A task with its settings: their defaults and, where its function documents them, what they mean."""
+    from trainonce.study.points import Learned
+
     text = inspect.getdoc(task.function) or ""
     said = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
     lines = [textwrap.fill(f"{task.name}: {task.about}", 100)]
-    lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}", ""]
+    lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}"]
+    lines += [f"one-shot: {Learned(**task.one_shot).label}", ""]
     shown = {name: repr(value) for name, value in task.settings.items()}
     wide = [2 + max(map(len, column), default=0) for column in (shown, shown.values())]
     for name, value in shown.items():

@@ -9,13 +9,15 @@ Cameras are used as published: whether their centre counts from the corner or th
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainonce.recipes.depth.frames import Examined, Frames, Range, Sets
+from trainonce.recipes.depth.frames import Examined, Frames, Range, Remembered, Sets
 from trainonce.recipes.depth.stored import Coding, Stored
 from trainonce.recipes.segmentation import files
 from trainonce.recipes.segmentation.files import Place
@@ -57,6 +59,21 @@ def load(root: str | os.PathLike[str], protocol: str = "nyu", size: tuple[int, i
         others["tum"] = flat(offices, size)
     examined = {name: Examined(frames, METRES) for name, frames in sorted(others.items())}
     return Sets({"nyu": training}, Examined(validation, METRES), Examined(test, METRES), examined)
+
+
+def remembered(root: str | os.PathLike[str], protocol: str = "nyu", size: tuple[int, int] | None = None) -> Sets:
+    """As :func:`load`. Frames of archives are read once in a process, however many trainings it does: about 1 GB."""
+    paths = [Path(root), *(Path(root) / f"{name}.zip" for name in (NYU, TUM, KITCHEN))]
+    packed = tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
+    return _remembered(str(root), protocol, size, packed) if packed else load(root, protocol, size)
+
+
+@functools.lru_cache(maxsize=1)
+def _remembered(root: str, protocol: str, size: tuple[int, int] | None, packed: tuple[tuple[str, int], ...]) -> Sets:
+    sets = load(root, protocol, size)
+    kept = {name: dataclasses.replace(e, frames=Remembered(e.frames)) for name, e in sets.examined().items()}
+    training = {name: Remembered(frames) for name, frames in sets.training.items()}
+    return Sets(training, kept.pop("validation"), kept.pop("test"), kept)
 
 
 # The data sets

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 Kind = Literal["full", "nystrom"]
 LANDMARKS = 128
+WIDEST = 256  # the widest head that fast kernels take
+MANY = 1 << 22  # so many values take longer to pass over than a kernel takes to start
 
 
 class Block(nn.Module):
@@ -25,7 +27,7 @@ class Block(nn.Module):
         if dim % heads:
             raise ValueError(f"The width {dim} cannot be shared by {heads} heads.")
         self.heads, self.kind = heads, kind
-        self.norm, self.norm_context = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.norm, self.norm_context = Norm(dim), Norm(dim)
         self.query, self.key_value = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
         self.out = nn.Linear(dim, dim)
         self.inner = MLP(dim, expansion)
@@ -36,13 +38,12 @@ class Block(nn.Module):
     ) -> Tensor:
         q = self.query(self.norm(x))
         k, v = self.key_value(self.norm_context(x if context is None else context)).chunk(2, dim=-1)
-        q = q if at is None else q + at
-        k = k if context_at is None else k + context_at
+        q = q if at is None else q + at.to(q.dtype)
+        k = k if context_at is None else k + context_at.to(k.dtype)
         split = [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v)]
-        found = nystrom(*split) if self.kind == "nystrom" else F.scaled_dot_product_attention(*split)
-        x = x + self.scale * self.out(found.transpose(1, 2).flatten(2))
-        out: Tensor = x + self.scale_inner * self.inner(x)
-        return out
+        found = nystrom(*split) if self.kind == "nystrom" else attended(*split)
+        x = added(x, self.scale, self.out, found.transpose(1, 2).flatten(2))
+        return added(x, self.scale_inner, self.inner.narrow, self.inner.widened(x))
 
 
 class MLP(nn.Module):
@@ -50,12 +51,44 @@ class MLP(nn.Module):
 
     def __init__(self, dim: int, expansion: int = 4, out: int | None = None) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim)
+        self.norm = Norm(dim)
         self.widen, self.narrow = nn.Linear(dim, dim * expansion), nn.Linear(dim * expansion, out or dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.narrow(F.gelu(self.widen(self.norm(x))))
+        found: Tensor = self.narrow(self.widened(x))
         return found
+
+    def widened(self, x: Tensor) -> Tensor:
+        return F.gelu(self.widen(self.norm(x)))
+
+
+class Norm(nn.LayerNorm):
+    """A layer norm whose result is as wide as what it is given, also where autocast would widen it.
+
+    Its means and variances are computed in float32 nonetheless.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+def added(x: Tensor, scale: Tensor, layer: nn.Linear, inner: Tensor) -> Tensor:
+    """``x + scale * layer(inner)``. Where these are many values, the layer's few weights are scaled in their place."""
+    if inner.numel() < MANY:
+        found: Tensor = x + scale.to(x.dtype) * layer(inner)
+        return found
+    return x + F.linear(inner, scale[:, None] * layer.weight, scale * layer.bias)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention: (batch, heads, length, dim). Fast kernels are not made for very wide heads; plain products are."""
+    if q.shape[-1] <= WIDEST:
+        return F.scaled_dot_product_attention(q, k, v)
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    with torch.autocast(q.device.type, enabled=False):  # adds up in float32 in any case, but keeps what it gives narrow
+        weights = torch.softmax(scores, -1)
+    return weights @ v
 
 
 def nystrom(q: Tensor, k: Tensor, v: Tensor, landmarks: int = LANDMARKS, iterations: int = 6) -> Tensor:
@@ -64,21 +97,26 @@ def nystrom(q: Tensor, k: Tensor, v: Tensor, landmarks: int = LANDMARKS, iterati
     Exact where there are no more keys and queries than landmarks.
     """
     if max(q.shape[-2], k.shape[-2]) <= landmarks:
-        return F.scaled_dot_product_attention(q, k, v)
+        return attended(q, k, v)
     few_q, few_k = (_means(t, landmarks) for t in (q, k))
     scale = q.shape[-1] ** -0.5
     with torch.autocast(q.device.type, enabled=False):  # an inverse, though of few
         middle = torch.softmax(few_q.float() @ few_k.float().transpose(-1, -2) * scale, -1)
         inverse = pseudo_inverse(middle, iterations)
-    gathered = F.scaled_dot_product_attention(few_q, k, v)
+    gathered = attended(few_q, k, v)
     near = torch.softmax(q @ few_k.transpose(-1, -2) * scale, -1)
     return near @ (inverse.to(near.dtype) @ gathered)
 
 
 def _means(x: Tensor, parts: int) -> Tensor:
-    flat = x.flatten(0, 1).transpose(1, 2)
-    means = F.adaptive_avg_pool1d(flat, min(parts, x.shape[-2])).transpose(1, 2)
-    return means.reshape(*x.shape[:2], *means.shape[1:])
+    """Of so many runs of neighbours, as even as can be. Pooling on a GPU is limited in channels; a product is not."""
+    length, device = x.shape[-2], x.device
+    parts = min(parts, length)
+    starts = torch.arange(parts, device=device) * length // parts
+    ends = -(-torch.arange(1, parts + 1, device=device) * length // parts)
+    at = torch.arange(length, device=device)
+    inside = (at >= starts[:, None]) & (at < ends[:, None])
+    return inside.to(x.dtype) @ x / (ends - starts)[:, None]
 
 
 def pseudo_inverse(x: Tensor, iterations: int) -> Tensor:
@@ -93,15 +131,14 @@ def pseudo_inverse(x: Tensor, iterations: int) -> Tensor:
 
 
 def sine_grid(height: int, width: int, dim: int, device: torch.device | None = None) -> Tensor:
-    """Where each cell of a grid is, as sines of its row and its column: (height * width, dim)."""
-    half = dim // 2
-    waves = 10_000 ** (2 * (torch.arange(half, device=device) // 2) / half)
+    """Where each cell of a grid is, as sines of its row and its column: (height * width, dim).
 
-    def line(count: int) -> Tensor:
-        at = (torch.arange(count, device=device) + 0.5) / count * 2 * torch.pi
-        turned = at[:, None] / waves
-        return torch.where(torch.arange(half, device=device) % 2 == 0, turned.sin(), turned.cos())
-
-    rows, columns = line(height), line(width)
+    :param dim: A multiple of 4.
+    """
+    waves = torch.logspace(0, 4 / dim - 1, dim // 4, 10_000, device=device)
+    middles = [torch.linspace(torch.pi / n, (2 - 1 / n) * torch.pi, n, device=device) for n in (height, width)]
+    turned = torch.cat(middles)[:, None] * waves
+    lines = torch.stack([turned.sin(), turned.cos()], dim=-1).flatten(1)
+    rows, columns = lines[:height], lines[height:]
     both = [rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1)]
     return torch.cat(both, dim=-1).flatten(0, 1)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainonce.recipes.depth import views
-from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.depth.frames import Frame, made
 from trainonce.recipes.segmentation.batches import at_once, loader, named
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ class Resident:
 
 
 def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
-    several = getattr(frames, "frames", None)  # of generated ones many are made at once, where they are needed
-    if several is not None:
-        numbers = range(len(frames))
-        made = [several(numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
-        return Frame(*(torch.cat(part) for part in zip(*made, strict=True)))
+    numbers = range(len(frames))
+    parts = [made(frames, numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
+    generated = [part for part in parts if part is not None]
+    if generated:
+        return Frame(*(torch.cat(part) for part in zip(*generated, strict=True)))
     bad: list[str] = []
     read = at_once(lambda i: readable(frames, i, bad), len(frames), readers)
     _warn_of(bad)
@@ -191,17 +191,17 @@ def prepared(
     chosen: Sequence[Choice], groups: Sequence[Group], settings: Settings, shape: tuple[int, int], seed: int
 ) -> views.Views:
     """Two views of each frame, in the order of the samples."""
-    made = []
+    ready = []
     for members, stack, cameras in groups:
         size = (stack.depth.shape[1], stack.depth.shape[2])
         numbers = [chosen[i].number for i in members]
         plans = [plan(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)]
-        made.append(views.prepared(*stack, plans, shape))
-    if len(made) == 1:
-        return made[0]
+        ready.append(views.prepared(*stack, plans, shape))
+    if len(ready) == 1:
+        return ready[0]
     order = torch.tensor([i for members, _, _ in groups for i in members]).argsort()
-    pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten().to(made[0].images.device, non_blocking=True)
-    return views.Views(*(torch.cat(part)[pairs] for part in zip(*made, strict=True)))
+    pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten().to(ready[0].images.device, non_blocking=True)
+    return views.Views(*(torch.cat(part)[pairs] for part in zip(*ready, strict=True)))
 
 
 def plan(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainonce.recipes.depth import geometry
-from trainonce.recipes.depth.attention import MLP, Block
+from trainonce.recipes.depth.attention import MLP, Block, Norm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class CameraModule(nn.Module):
@@ -16,7 +21,7 @@ class CameraModule(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.mix = MLP(dim, 2)
-        self.ask = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim // 2), nn.GELU(), nn.Linear(dim // 2, dim))
+        self.ask = nn.Sequential(Norm(dim), nn.Linear(dim, dim // 2), nn.GELU(), nn.Linear(dim // 2, dim))
         self.places = nn.Parameter(torch.randn(1, 4, dim))
         self.across = Block(dim, 1)
         self.among = nn.ModuleList(Block(dim, heads) for _ in range(2))
@@ -39,11 +44,14 @@ class CameraModule(nn.Module):
 def camera(numbers: Tensor, size: tuple[int, int]) -> Tensor:
     """Cameras of four free numbers each: focal lengths relative to half the longer side, centre within the image."""
     height, width = size
-    fx, fy, cx, cy = numbers.unbind(-1)
-    half = max(height, width) / 2
-    return geometry.camera(fx.exp() * half, fy.exp() * half, torch.sigmoid(cx) * width, torch.sigmoid(cy) * height)
+    focal, centre = numbers.chunk(2, -1)
+    fx, fy = (focal.exp() * (max(height, width) / 2)).unbind(-1)
+    cx, cy = torch.sigmoid(centre).unbind(-1)
+    return geometry.camera(fx, fy, cx * width, cy * height)
 
 
-def resized_rays(rays: Tensor, size: tuple[int, int]) -> Tensor:
-    """Rays (batch, 3, height, width) on another grid, of length 1 again."""
-    return F.normalize(F.interpolate(rays.float(), size, mode="bilinear", antialias=True), dim=1)
+def resized_rays(rays: Tensor, sizes: Sequence[tuple[int, int]]) -> Tensor:
+    """Rays (batch, 3, height, width) on other grids, one after the other, of length 1 again: (batch, cells, 3)."""
+    rays = rays.float()
+    found = [F.interpolate(rays, size, mode="bilinear", antialias=True).flatten(2) for size in sizes]
+    return F.normalize(torch.cat(found, dim=2).transpose(1, 2), dim=-1)

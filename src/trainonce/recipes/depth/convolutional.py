@@ -25,8 +25,8 @@ class Convolutional(nn.Module):
     """
 
     patch = PATCH
-    mean: Tensor
-    deviation: Tensor
+    factor: Tensor
+    offset: Tensor
 
     def __init__(self, name: str, *, pretrained: bool) -> None:
         super().__init__()
@@ -41,8 +41,9 @@ class Convolutional(nn.Module):
         if not pretrained:
             _in_groups(self.network)
         self.channels = [self.network.channels[stage] for stage in self._stages]
-        for buffer, values in (("mean", MEAN), ("deviation", DEVIATION)):
-            self.register_buffer(buffer, torch.tensor(values)[:, None, None], persistent=False)
+        mean, deviation = (torch.tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
+        self.register_buffer("factor", deviation * 255 / 128, persistent=False)
+        self.register_buffer("offset", (mean * 255 - 127) / 128, persistent=False)
 
     def train(self, mode: bool = True) -> Convolutional:
         super().train(mode)
@@ -53,11 +54,23 @@ class Convolutional(nn.Module):
 
     def forward(self, images: Tensor) -> Encoded:
         if isinstance(self.network, EfficientNetLite):  # its weights want values from 0 to 255, minus 127, by 128
-            images = ((images * self.deviation + self.mean) * 255 - 127) / 128
+            images = torch.addcmul(self.offset, images, self.factor)
         found = self.network(images, self._stages)
         grid = (images.shape[2] // PATCH, images.shape[3] // PATCH)
-        maps = [F.adaptive_avg_pool2d(found[stage], grid).flatten(2).transpose(1, 2) for stage in self._stages]
+        maps = [_pooled(found[stage], grid).flatten(2).transpose(1, 2) for stage in self._stages]
         return Encoded(maps, [one.mean(1) for one in maps], grid)
+
+
+def _pooled(x: Tensor, grid: tuple[int, int]) -> Tensor:
+    return x if x.shape[2:] == grid else F.adaptive_avg_pool2d(x, grid)
+
+
+class Groups(nn.GroupNorm):
+    """A norm over groups of channels whose result is as wide as what it is given, also under autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return F.group_norm(x, self.num_groups, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 def _in_groups(network: nn.Module) -> None:
@@ -65,4 +78,4 @@ def _in_groups(network: nn.Module) -> None:
     for module in list(network.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):
-                setattr(module, name, nn.GroupNorm(child.num_features // 8, child.num_features))
+                setattr(module, name, Groups(child.num_features // 8, child.num_features))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainonce.recipes.depth.attention import MLP, Block, Kind
+from trainonce.recipes.depth.attention import MLP, Block, Kind, added
 from trainonce.recipes.depth.camera import resized_rays
 from trainonce.recipes.depth.harmonics import DEGREE, harmonics
 
@@ -46,10 +46,9 @@ class DepthModule(nn.Module):
         :param rays: Of the camera at the image's size, without gradient.
         """
         rows, columns = grid
-        seen = [
-            embed(harmonics(resized_rays(rays, (rows << i, columns << i)).flatten(2).transpose(1, 2)).to(maps.dtype))
-            for i, embed in enumerate(self.embed)
-        ]
+        sizes = [(rows << i, columns << i) for i in range(len(self.embed))]
+        directions = torch.split(harmonics(resized_rays(rays, sizes)), [r * c for r, c in sizes], dim=1)
+        seen = [embed(part.to(maps.dtype)) for embed, part in zip(self.embed, directions, strict=True)]
         x = self.start(maps.transpose(1, 2).flatten(2))
         x = self.aggregate(x, maps.flatten(1, 2), context_at=places)
         x = self.prompt(x, seen[0])
@@ -59,7 +58,7 @@ class DepthModule(nn.Module):
                 x = block(x, at=seen[i])
             if i == 0:
                 features = x
-            square = (x + seen[i]).transpose(1, 2).unflatten(2, (rows << i, columns << i))
+            square = (x + seen[i]).transpose(1, 2).unflatten(2, sizes[i])
             square = up(square)
             found.append(_metres(head, square, size))
             x = square.flatten(2).transpose(1, 2)
@@ -70,7 +69,7 @@ def _metres(head: nn.Module, square: Tensor, size: tuple[int, int]) -> Tensor:
     """Depth of the features at one scale, at the image's size; in float32, since 8 bits of a logarithm are few."""
     with torch.autocast(square.device.type, enabled=False):
         depth = head(square.float()).clamp(-10, 10).exp()
-        return F.interpolate(depth, size, mode="bilinear", antialias=True)[:, 0]
+        return F.interpolate(depth, size, mode="bilinear", antialias=True).squeeze(1)
 
 
 class Up(nn.Module):
@@ -98,5 +97,5 @@ class ConvBlock(nn.Module):
         self.scale = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.scale * self.inner(self.depthwise(x).permute(0, 2, 3, 1))
-        return x + y.permute(0, 3, 1, 2)
+        y = self.inner.widened(self.depthwise(x).permute(0, 2, 3, 1))
+        return added(x.permute(0, 2, 3, 1), self.scale, self.inner.narrow, y).permute(0, 3, 1, 2)

@@ -10,6 +10,7 @@ import torch
 
 from trainonce.recipes.depth import views
 from trainonce.recipes.depth.batches import UnreadableFrame
+from trainonce.recipes.depth.frames import Frame, made
 from trainonce.recipes.depth.metrics import METRICS, measured
 from trainonce.recipes.segmentation.batches import at_once, named
 from trainonce.study import ranks
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trainonce.recipes.depth.frames import Examined, Frame
+    from trainonce.recipes.depth.frames import Examined
     from trainonce.recipes.depth.network import Predicted, UniDepth
     from trainonce.recipes.depth.settings import Settings
 
@@ -58,7 +59,7 @@ def scored(
     most = settings.points if all_of_it else 0
     names = [name for name in METRICS if most or name != "f_a"]
     sums = torch.zeros(1 + len(names), dtype=torch.float64, device=device)  # first the number of frames
-    for group in _groups(examined, settings):
+    for group in _groups(examined, settings, device):
         depths, cameras = seen(network, group, settings, device)
         for frame, depth, camera in zip(group, depths, cameras, strict=True):
             found = measured(depth, camera, frame, examined.range, examined.window, most=most, squared=settings.squared)
@@ -77,12 +78,15 @@ def scored(
 PERCENT = ("delta_1", "f_a", "focal")
 
 
-def _groups(examined: Examined, settings: Settings) -> Iterator[list[Frame]]:
+def _groups(examined: Examined, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
     """The frames of this process, those of one size together."""
     mine = range(ranks.rank(), len(examined.frames), ranks.count())
     group: list[Frame] = []
     for start in range(0, len(mine), TOGETHER):
         part = mine[start : start + TOGETHER]
+        if (generated := made(examined.frames, part, device)) is not None:
+            yield [Frame(*each) for each in zip(*generated, strict=True)]
+            continue
 
         def read(i: int, part: range = part) -> Frame | str:
             try:

@@ -10,6 +10,7 @@ from trainonce.recipes.segmentation.scenes import spread
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import torch
     from torch import Tensor
 
 
@@ -89,11 +90,15 @@ class Sets:
 
 
 class Remembered:
-    """The frames of another list, each read once: for a set that is small and looked at again and again."""
+    """The frames of another list, each read once: for a set that is small and looked at again and again.
 
-    def __init__(self, whole: Frames) -> None:
-        self._whole = whole
-        self._read: dict[int, Frame] = {}
+    :param most: How many are remembered at most; None: all.
+    :param read: Those that have been read before.
+    """
+
+    def __init__(self, whole: Frames, most: int | None = None, read: Sequence[Frame] = ()) -> None:
+        self._whole, self._most = whole, len(whole) if most is None else most
+        self._read = dict(enumerate(read))
 
     def __len__(self) -> int:
         return len(self._whole)
@@ -102,12 +107,12 @@ class Remembered:
         return self._whole.name(index)
 
     def frame(self, index: int) -> Frame:
-        if len(self._read) < REMEMBERED and index not in self._read:
-            self._read[index] = self._whole.frame(index)
-        return self._read.get(index) or self._whole.frame(index)
-
-
-REMEMBERED = 256  # frames, at most
+        if index in self._read:
+            return self._read[index]
+        frame = self._whole.frame(index)
+        if len(self._read) < self._most:
+            self._read[index] = frame
+        return frame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,3 +130,14 @@ class Subset:
 
     def frame(self, index: int) -> Frame:
         return self.whole.frame(self.indices[index])
+
+
+def made(frames: Frames, indices: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Several frames as one: images, depths, cameras. None of such as must be read one by one.
+
+    Generated frames are made much faster together, and where they are needed.
+    """
+    if isinstance(frames, Subset):
+        return made(frames.whole, [frames.indices[i] for i in indices], device)
+    several = getattr(frames, "frames", None)
+    return None if several is None else several(indices, device)

@@ -61,7 +61,8 @@ class Parts(NamedTuple):
 
 
 def parts(cameras: Tensor) -> Parts:
-    return Parts(cameras[:, 0, 0], cameras[:, 1, 1], cameras[:, 0, 2], cameras[:, 1, 2])
+    fx, _, cx, _, fy, cy, *_ = cameras.flatten(1).unbind(1)
+    return Parts(fx, fy, cx, cy)
 
 
 def camera(fx: Tensor, fy: Tensor, cx: Tensor, cy: Tensor) -> Tensor:
@@ -98,9 +99,7 @@ def field_of_view(focal: float, centre: float, length: float) -> float:
 
 
 def _slopes(cameras: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """x / z and y / z of the middle of every pixel, both (batch, height, width)."""
+    """x / z of every column, (batch, 1, width), and y / z of every row, (batch, height, 1)."""
     fx, fy, cx, cy = (value[:, None] for value in parts(cameras))
-    places = [torch.arange(count, device=cameras.device, dtype=cameras.dtype) + 0.5 for count in size]
-    whole = (len(cameras), *size)
-    x, y = (places[1] - cx) / fx, (places[0] - cy) / fy
-    return x[:, None, :].expand(whole), y[:, :, None].expand(whole)
+    rows, columns = (torch.arange(0.5, count, device=cameras.device, dtype=cameras.dtype) for count in size)
+    return ((columns - cx) / fx)[:, None, :], ((rows - cy) / fy)[:, :, None]

@@ -140,8 +140,9 @@ def _sources(count: int, zoom: Tensor, ours: Tensor, theirs: Tensor, rounding: R
     index = torch.arange(count, device=zoom.device, dtype=zoom.dtype)
     zoom, ours, theirs = zoom[:, None], ours[:, None], theirs[:, None]
     if rounding == "none":
-        place = ours + (index + 0.5 - theirs) / zoom
-        inside, nearest = (place >= 0) & (place < count), place.floor()
+        place = torch.addcdiv(ours, index + 0.5 - theirs, zoom)
+        nearest = place.floor()
+        inside = (place >= 0) & (place < count)
     elif rounding == "integer":
         at = index - (theirs - (ours - 0.5) * zoom - 0.5).trunc()
         place = (at + 0.5) / zoom

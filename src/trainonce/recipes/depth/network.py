@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainonce.recipes.depth.attention import Kind, sine_grid
+from trainonce.recipes.depth.attention import Kind, Norm, sine_grid
 from trainonce.recipes.depth.camera import CameraModule
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL, Convolutional
 from trainonce.recipes.depth.decoder import DepthModule
@@ -17,6 +17,8 @@ from trainonce.terms import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from trainonce.recipes.depth.flat import Flat
 
 ENCODERS = (*SHAPES, *CONVOLUTIONAL)
 WIDTH = 512  # the original's
@@ -64,6 +66,7 @@ class UniDepth(nn.Module):
             known = quoted(ENCODERS)
             raise ValueError(f"encoder is one of {known}; got {encoder!r}.{did_you_mean(encoder, ENCODERS)}")
         self.kind = encoder
+        self.flat: Flat | None = None
         self.encoder: ViT | Convolutional
         convolves = encoder in CONVOLUTIONAL
         if convolves:
@@ -72,11 +75,11 @@ class UniDepth(nn.Module):
             self.encoder = ViT(SHAPES[encoder], recompute=recompute)
         self.patch = self.encoder.patch
         self.map_adapters, self.token_adapters = (
-            nn.ModuleList(nn.Sequential(nn.LayerNorm(c), nn.Linear(c, dim), nn.GELU()) for c in self.encoder.channels)
+            nn.ModuleList(nn.Sequential(Norm(c), nn.Linear(c, dim), nn.GELU()) for c in self.encoder.channels)
             for _ in range(2)
         )
         self.levels = nn.Parameter(torch.randn(4, dim))
-        self.level_places = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim), nn.LayerNorm(dim))
+        self.level_places = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim), Norm(dim))
         self.camera_module = CameraModule(dim, heads)
         self.depth_module = DepthModule(dim, heads, depths, kind)
         for name, module in self.named_modules():

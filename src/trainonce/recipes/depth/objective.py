@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from trainonce.recipes.depth import geometry, losses
 
@@ -23,9 +24,11 @@ class Objective(nn.Module):
     def __init__(self, network: UniDepth, *, crossed: bool = False, rounding: losses.Rounding = "none") -> None:
         super().__init__()
         self.network, self.crossed, self.rounding = network, crossed, rounding
+        self.long = nn.ParameterList([] if network.flat is None else network.flat.parameters().values())
 
     def forward(self, images: Tensor, depths: Tensor, cameras: Tensor, flips: Tensor) -> dict[str, Tensor]:
-        found = self.network(images)
+        flat = self.network.flat
+        found = self.network(images) if flat is None else functional_call(self.network, flat.pieces(), (images,))
         with torch.autocast(images.device.type, enabled=False):
             truth = geometry.rays(cameras, (images.shape[-2], images.shape[-1]))
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,26 +16,56 @@ if TYPE_CHECKING:
     from trainonce.recipes.depth.settings import Settings
 
 
-def optimizer(network: UniDepth, settings: Settings) -> Optimizer:
-    """AdamW: the encoder with its own learning rate, and vectors, tokens and places without weight decay."""
-    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+class Kind(NamedTuple):
+    """What decides how a parameter is trained.
+
+    :param wide: Whether what is computed with it is computed in float32 whatever autocast says.
+    """
+
+    of_encoder: bool
+    decays: bool
+    wide: bool
+
+
+def trained(network: UniDepth) -> dict[Kind, list[nn.Parameter]]:
+    """The parameters to train, by kind: the network's own, or the long ones that these are laid out in."""
+    if network.flat is not None:
+        return {kind: [long] for kind, long in network.flat.parameters().items()}
+    own = dict(network.named_parameters())
+    return {kind: [own[name] for name in names] for kind, names in kinds(network).items()}
+
+
+def kinds(network: UniDepth) -> dict[Kind, list[str]]:
+    """The names of the network's own parameters by kind: vectors, tokens and places are without weight decay."""
+    found: dict[Kind, list[str]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim > 1 and not name.endswith(UNDECAYED)
-            groups.setdefault((name.startswith("encoder."), decays), []).append(parameter)
-    made = [
+            kind = Kind(name.startswith("encoder."), decays, name.startswith(WIDE))
+            found.setdefault(kind, []).append(name)
+    return found
+
+
+def optimizer(network: UniDepth, settings: Settings) -> Optimizer:
+    """AdamW, the encoder with its own learning rate; on a GPU in one pass over the parameters."""
+    groups: list[dict[str, Any]] = [
         {
             "params": parameters,
-            "lr": settings.lr * (settings.encoder_lr if of_encoder else 1.0),
-            "weight_decay": settings.weight_decay if decays else 0.0,
+            "lr": settings.lr * (settings.encoder_lr if kind.of_encoder else 1.0),
+            "weight_decay": settings.weight_decay if kind.decays else 0.0,
         }
-        for (of_encoder, decays), parameters in groups.items()
+        for kind, parameters in trained(network).items()
     ]
-    return torch.optim.AdamW(made, lr=settings.lr, betas=(0.9, 0.999))
+    fused = all(parameter.is_cuda for group in groups for parameter in group["params"])
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.999), fused=fused or None)
 
 
 #: The parameters that say where something is: they are matrices only by their shape.
 UNDECAYED = ("cls_token", "pos_embed", "camera_module.places", "levels")
+
+
+#: The layers that are computed in float32.
+WIDE = ("camera_module.say.", "depth_module.heads.")
 
 
 def rate(step: int, settings: Settings) -> float:
@@ -47,11 +77,11 @@ def rate(step: int, settings: Settings) -> float:
     return settings.lowest + (1 - settings.lowest) * 0.5 * (1 + math.cos(math.pi * part))
 
 
-def clipped(network: nn.Module, criterion: trainonce.CompositeLoss, settings: Settings) -> None:
+def clipped(network: UniDepth, criterion: trainonce.CompositeLoss, settings: Settings) -> None:
     """Shorten the gradient to its largest norm, without waiting for the device."""
     if settings.clip:
-        parameters = [*network.parameters(), *(criterion.parameters() if settings.clip_exponents else ())]
-        nn.utils.clip_grad_norm_(parameters, settings.clip)
+        own = [parameter for group in trained(network).values() for parameter in group]
+        nn.utils.clip_grad_norm_([*own, *(criterion.parameters() if settings.clip_exponents else ())], settings.clip)
 
 
 class Average:
@@ -63,19 +93,19 @@ class Average:
     def __init__(self, network: UniDepth, settings: Settings) -> None:
         self._stays, self._begin = settings.average, settings.average_from * settings.steps
         self._network = network
+        self._now = [parameter.detach() for group in trained(network).values() for parameter in group]
         self._kept: list[Tensor] = []
         self._count = 0
 
     def step(self, step: int) -> None:
         if not self._stays or step < self._begin:
             return
-        now = [p.detach() for p in self._network.parameters()]
         self._count += 1
         if not self._kept:
-            self._kept = [p.clone() for p in now]
+            self._kept = [values.clone() for values in self._now]
             return
         stays = min(self._stays, (1 + self._count) / (10 + self._count))
-        torch._foreach_lerp_(self._kept, now, 1 - stays)
+        torch._foreach_lerp_(self._kept, self._now, 1 - stays)
 
     def __enter__(self) -> UniDepth:
         """The network with the average in place of its weights, until the end of a ``with``."""
@@ -86,9 +116,10 @@ class Average:
         self._swap()
 
     def _swap(self) -> None:
-        with torch.no_grad():
-            for parameter, kept in zip(self._network.parameters(), self._kept, strict=False):
-                parameter.data, kept.data = kept.data, parameter.data
+        for now, kept in zip(self._now, self._kept, strict=False):
+            before = now.clone()
+            now.copy_(kept)
+            kept.copy_(before)
 
     def state_dict(self) -> dict[str, Any]:
         return {"kept": self._kept, "count": self._count}

@@ -76,7 +76,8 @@ def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth.training import train
 
     with told_plainly():
-        sets = archives.load(data_root(settings.data_root), settings.protocol, settings.size or None)
+        load = archives.remembered if settings.resident else archives.load
+        sets = load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
 
 

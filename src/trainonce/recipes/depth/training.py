@@ -15,10 +15,11 @@ from trainonce.recipes.depth import batches, pictures
 from trainonce.recipes.depth.check import check
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.evaluate import scored, seen
-from trainonce.recipes.depth.frames import Remembered
+from trainonce.recipes.depth.flat import Flat
+from trainonce.recipes.depth.frames import Frame, Remembered, made
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.objective import Objective
-from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
+from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
 from trainonce.recipes.depth.vit import UNUSED
 from trainonce.recipes.segmentation.deeplab import load_weights
 from trainonce.recipes.segmentation.scenes import spread
@@ -27,7 +28,7 @@ from trainonce.study import ranks, told_plainly
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainonce.recipes.depth.frames import Sets
+    from trainonce.recipes.depth.frames import Examined, Sets
     from trainonce.recipes.depth.settings import Settings
     from trainonce.recipes.depth.views import Views
     from trainonce.study import Trial
@@ -58,7 +59,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
     if saved is not None:
         for name, part in kept.items():
             part.load_state_dict(saved[name])
-    validation = dataclasses.replace(sets.validation, frames=Remembered(sets.validation.frames))
+    validation = remembered(sets.validation, device)
     first = 0 if saved is None else saved["step"]
     every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
     for step, views in fed(sets, settings, network.patch, trial.seed, device, first, place):
@@ -133,6 +134,17 @@ def fed(
 # Parts of it
 
 
+def remembered(examined: Examined, device: torch.device) -> Examined:
+    """A set that is looked at again and again, its first frames read or made once."""
+    first = range(min(REMEMBERED, len(examined.frames)))
+    generated = made(examined.frames, first, device)
+    read = [] if generated is None else [Frame(*each) for each in zip(*generated, strict=True)]
+    return dataclasses.replace(examined, frames=Remembered(examined.frames, REMEMBERED, read))
+
+
+REMEMBERED = 256  # frames, at most
+
+
 def built(settings: Settings, device: torch.device) -> UniDepth:
     """The network on its device, with pretrained weights where there are some."""
     network = UniDepth(
@@ -152,7 +164,11 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
     if settings.network:
         load_weights(network, settings.encoder, settings.network, unused=())
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
-    return network.to(device)
+    network.to(device)
+    if settings.graphed and ranks.count() == 1:
+        named = kinds(network)
+        network.flat = Flat(network, named, frozenset(kind for kind in named if not kind.wide))
+    return network
 
 
 def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.Module:
@@ -169,7 +185,7 @@ def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.M
 
 
 def graphed(objective: Objective, patch: int, settings: Settings, device: torch.device) -> Any:
-    """The objective as two recorded graphs, of the forward and of the backward pass, each one launch."""
+    """The objective, recorded."""
     height, width = batches.shape_of(settings, patch, 0, 0)
     count = settings.batch
     lens = torch.tensor([[width, 0.0, width / 2], [0.0, width, height / 2], [0.0, 0.0, 1.0]])
@@ -180,7 +196,7 @@ def graphed(objective: Objective, patch: int, settings: Settings, device: torch.
         torch.zeros(count, dtype=torch.bool, device=device),
     )
     with autocast(settings, device):
-        return torch.cuda.make_graphed_callables(objective, example)
+        return common.recorded(objective, example)
 
 
 def autocast(settings: Settings, device: torch.device) -> torch.autocast:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from trainonce.recipes.depth.attention import Norm, added, attended
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -81,19 +83,21 @@ class ViT(nn.Module):
     def forward(self, images: Tensor) -> Encoded:
         x = self.patch_embed["proj"](images)
         grid = (x.shape[2], x.shape[3])
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x.flatten(2).transpose(1, 2)], dim=1)
+        first = self.cls_token.to(x.dtype).expand(len(x), -1, -1)
+        x = torch.cat([first, x.flatten(2).transpose(1, 2)], dim=1)
         x = x + self._positions(grid).to(x.dtype)
         maps: list[Tensor] = []
         tokens: list[Tensor] = []
         starts = {0, *self.shape.ends[:-1]}
         for i, block in enumerate(self.blocks):
             x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
-            here = x[:, 1:] + x[:, :1]
+            token, cells = torch.split(x, [1, x.shape[1] - 1], dim=1)
+            here = cells + token
             if i in starts:
                 maps.append(here)
             else:
-                maps[-1] = torch.maximum(maps[-1], here)
-            tokens = [x[:, 0], *tokens[:3]]
+                maps[-1] = larger(maps[-1], here)
+            tokens = [token[:, 0], *tokens[:3]]
         return Encoded(maps, tokens, grid)
 
     def _positions(self, grid: tuple[int, int]) -> Tensor:
@@ -107,23 +111,28 @@ class ViT(nn.Module):
         return torch.cat([self.pos_embed[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
 
 
+def larger(before: Tensor, now: Tensor) -> Tensor:
+    """Of each two values the larger, whose gradient takes fewer passes than torch.maximum's: equals do not share it."""
+    return torch.where(before > now, before, now)
+
+
 class ViTBlock(nn.Module):
     """Attention and a small network, normalised before and scaled after. Names as in the checkpoints."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
+        self.norm1, self.norm2 = Norm(dim, eps=1e-6), Norm(dim, eps=1e-6)
         self.attn = nn.ModuleDict({"qkv": nn.Linear(dim, 3 * dim), "proj": nn.Linear(dim, dim)})
         self.mlp = nn.ModuleDict({"fc1": nn.Linear(dim, 4 * dim), "fc2": nn.Linear(4 * dim, dim)})
         self.ls1, self.ls2 = _Scale(dim), _Scale(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.attn["qkv"](self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        found = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = x + self.ls1.gamma * self.attn["proj"](found)
-        out: Tensor = x + self.ls2.gamma * self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x))))
-        return out
+        three = self.attn["qkv"](self.norm1(x)).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        found = attended(*(part.transpose(1, 2) for part in three)).transpose(1, 2).flatten(2)
+        x = added(x, self.ls1.gamma, self.attn["proj"], found)  # type: ignore[arg-type]
+        inner = F.gelu(self.mlp["fc1"](self.norm2(x)))
+        return added(x, self.ls2.gamma, self.mlp["fc2"], inner)  # type: ignore[arg-type]
 
 
 class _Scale(nn.Module):

@@ -15,7 +15,8 @@ class Settings:
     **Data**
 
     :param data_root: The folder of the data, for recipes that read data.
-    :param protocol: Which scenes are trained, validated and tested on; see the recipe.
+    :param protocol: Which scenes are trained, validated and tested on: ``day2dusk`` or ``official`` (camvid),
+        ``halves`` (ciss-paper), or a weather (streets).
     :param size: Resize every scene to (height, width) first; empty: as it is.
     :param frame: Cut the middle (height, width) out of every scene to train on, before it is stylised; empty: all.
     :param crop: (height, width) of what is trained on, cut at random after stylisation.
