@@ -37,8 +37,10 @@ from _depth_data import (
 from PIL import Image
 
 from trainonce.recipes.depth import archives, folders, hdf5, large, nodes
+from trainonce.recipes.depth import frames as lists
 from trainonce.recipes.depth.check import check
-from trainonce.recipes.depth.frames import Examined, Frame, Range, Sets, Subset
+from trainonce.recipes.depth.frames import Examined, Frame, Range, Remembered, Sets, Subset
+from trainonce.recipes.depth.rooms import Generated
 from trainonce.recipes.depth.stored import Coding, Stored, cut, depth_in, depth_resized, image_in, resized
 from trainonce.recipes.segmentation.files import Place
 
@@ -491,6 +493,55 @@ def test_an_archive_can_be_named_itself(tmp_path):
     assert archives.load(tmp_path / "nyuv2_320.zip").others == {}
     (tmp_path / "tum_fr1_320.zip").unlink()
     assert list(archives.load(tmp_path).others) == ["7scenes"]
+
+
+def test_a_process_reads_an_archive_once_and_again_when_it_changes(tmp_path, monkeypatch):
+    write_archives(tmp_path)
+    sets = archives.remembered(tmp_path)
+    frame = sets.test.frames.frame(2)
+    monkeypatch.setattr(archives.Stored, "frame", lambda *_: pytest.fail("read again"))
+    assert archives.remembered(tmp_path).test.frames.frame(2) is frame
+    monkeypatch.undo()
+    os.utime(tmp_path / "nyuv2_320.zip", (1, 1))
+    other = archives.remembered(tmp_path).test.frames.frame(2)
+    assert other is not frame
+    assert torch.equal(other.depth, frame.depth)
+
+
+def test_unpacked_files_are_read_anew(tmp_path):
+    write_archives(tmp_path, zipped=False)
+    one, two = (archives.remembered(tmp_path).test.frames for _ in range(2))
+    assert one is not two
+    assert torch.equal(one.frame(0).depth, two.frame(0).depth)
+
+
+def test_frames_that_are_remembered_are_read_once_up_to_a_number():
+    read = []
+
+    class Counted:
+        def __len__(self):
+            return 3
+
+        def name(self, index):
+            return str(index)
+
+        def frame(self, index):
+            read.append(index)
+            return Frame(*(torch.full((1,), index) for _ in range(3)))
+
+    first = Frame(*(torch.zeros(1) for _ in range(3)))
+    kept = Remembered(Counted(), 2, [first])
+    assert kept.frame(0) is first
+    assert [int(kept.frame(i).depth) for i in (1, 1, 2, 2)] == [1, 1, 2, 2]
+    assert read == [1, 2, 2]
+
+
+def test_some_of_generated_frames_are_made_together():
+    some = Subset(Generated(0, 6, "room", (24, 32)), [4, 1])
+    images, depths, _ = lists.made(some, [1, 0], torch.device("cpu"))
+    assert torch.equal(images[0], some.frame(1).image)
+    assert torch.equal(depths[1], some.frame(0).depth)
+    assert lists.made(Subset(Remembered(some), [0]), [0], torch.device("cpu")) is None
 
 
 def test_no_neighbours_are_separated():
