@@ -244,7 +244,7 @@ def test_views_made_for_several_steps_are_those_of_each_step(monkeypatch):
     sets = rooms.load(0, (30, 40), counts=(6, 1, 1), kind="mixed")
 
     def all_of(most, first=0):
-        monkeypatch.setattr(batches, "MOST_STEPS", most)
+        monkeypatch.setitem(batches.MOST_STEPS, "cpu", most)
         return list(training.fed(sets, settings, 14, 0, torch.device("cpu"), first))
 
     one, several, later = all_of(1), all_of(3), all_of(3, first=4)

@@ -215,7 +215,7 @@ def plan(
     return views.Plan((whole, whole))
 
 
-def together(settings: Settings, patch: int) -> int:
+def together(settings: Settings, patch: int, device: torch.device) -> int:
     """For how many steps views are made at once: many small kernels cost the same for one step and for ten.
 
     The groups begin at fixed steps, and are made whole, so that a resumed training gets the same bits.
@@ -223,10 +223,11 @@ def together(settings: Settings, patch: int) -> int:
     if not settings.shape:
         return 1
     height, width = shape_of(settings, patch, 0, 0)
-    return max(1, min(MOST_STEPS, MOST_VALUES // (settings.batch * 3 * height * width)))
+    most = MOST_STEPS.get(device.type, MOST_STEPS["cpu"])
+    return max(1, min(most, MOST_VALUES // (settings.batch * 3 * height * width)))
 
 
-MOST_STEPS, MOST_VALUES = 16, 1 << 26
+MOST_STEPS, MOST_VALUES = {"cpu": 16, "cuda": 64}, 1 << 26
 
 
 def shape_of(settings: Settings, patch: int, seed: int, step: int) -> tuple[int, int]:

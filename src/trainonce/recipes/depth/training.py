@@ -119,7 +119,7 @@ def fed(
         return
     with told_plainly():
         resident = batches.Resident(sets.training, settings, device)
-    several = batches.together(settings, patch)
+    several = batches.together(settings, patch, device)
     for start in range(first - first % several, settings.steps, several):
         steps = range(start, min(start + several, settings.steps))
         wanted = order(steps)
