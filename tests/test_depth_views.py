@@ -164,9 +164,14 @@ def test_windows_keep_enough_of_the_frame_and_a_narrow_view():
     areas = [w.height * w.width / (60 * 80) for w in kept]
     assert 0.5 <= min(areas) < 0.6
     assert 1.6 < max(areas) <= 2.0
-    shifts = {round(w.left + w.width / 2 - 40) for w in kept} | {round(w.top + w.height / 2 - 30) for w in kept}
-    assert shifts == set(range(-7, 8))
+    shifts = {8 * (w.left + w.width / 2 - 40) for w in kept} | {8 * (w.top + w.height / 2 - 30) for w in kept}
+    assert {round(shift, 6) for shift in shifts} == set(range(-7, 8)), "in an eighth of the usual width"
     assert {w.fill for w in kept} == set(views.FILLS)
+
+
+def test_windows_of_large_frames_are_shifted_by_whole_pixels():
+    planned = [views.plan(0, number, (960, 1280), camera(), (480, 640)).windows[0] for number in range(300)]
+    assert {round(w.left + w.width / 2 - 640, 6) for w in planned} == set(range(-7, 8))
 
 
 def test_a_wide_lens_is_narrowed():

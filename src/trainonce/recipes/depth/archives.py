@@ -63,9 +63,11 @@ def load(root: str | os.PathLike[str], protocol: str = "nyu", size: tuple[int, i
 
 def remembered(root: str | os.PathLike[str], protocol: str = "nyu", size: tuple[int, int] | None = None) -> Sets:
     """As :func:`load`. Frames of archives are read once in a process, however many trainings it does: about 1 GB."""
-    paths = [Path(root), *(Path(root) / f"{name}.zip" for name in (NYU, TUM, KITCHEN))]
+    names = (NYU, TUM, KITCHEN)
+    paths = [Path(root), *(Path(root) / f"{name}.zip" for name in names)]
     packed = tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
-    return _remembered(str(root), protocol, size, packed) if packed else load(root, protocol, size)
+    unpacked = Path(root).name in names or any((Path(root) / name).is_dir() for name in names)
+    return load(root, protocol, size) if unpacked or not packed else _remembered(str(root), protocol, size, packed)
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from trainonce.recipes.depth.batches import FEWEST as LEAST
 from trainonce.recipes.depth.frames import Subset
 from trainonce.recipes.depth.rooms import Generated
 from trainonce.recipes.depth.stored import by
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from trainonce.recipes.depth.frames import Frame, Frames, Range, Sets
 
-LEAST = 50  # known pixels: frames with fewer are not trained on
 #: Between these, in metres, half of what is seen should be, whatever it is.
 PLAUSIBLE = (0.05, 300.0)
 USUAL = 5.0  # metres: a depth that tells by which factor others are off

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from trainonce.recipes.depth.flat import Flat
 
 ENCODERS = (*SHAPES, *CONVOLUTIONAL)
-WIDTH = 512  # the original's
+#: The original's width, at which its first weights (a spread of 0.02) are right. In a narrower decoder they would let
+#: next to nothing through; but its last layers, which say depth and camera, begin small all the same.
+WIDTH = 512
+LAST = ("camera_module.say.narrow", "depth_module.heads")
+TYPICAL = 2.5  # metres: what a narrower network says first
 
 
 class Predicted(NamedTuple):
@@ -84,8 +89,11 @@ class UniDepth(nn.Module):
         self.depth_module = DepthModule(dim, heads, depths, kind)
         for name, module in self.named_modules():
             if not name.startswith("encoder") and isinstance(module, (nn.Linear, nn.Conv2d)):
-                nn.init.trunc_normal_(module.weight, std=_spread(module.weight, dim))
+                nn.init.trunc_normal_(module.weight, std=0.02 if dim >= WIDTH else _spread(name, module.weight))
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        if dim < WIDTH:
+            for head in self.depth_module.heads:
+                nn.init.constant_(head.bias, math.log(TYPICAL))  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Predicted:
         """Of normalised images whose sides are multiples of the patch."""
@@ -108,6 +116,6 @@ class UniDepth(nn.Module):
         return places
 
 
-def _spread(weight: Tensor, dim: int) -> float:
-    """How far a weight's first values spread. With the original's 0.02 a narrow decoder would see next to nothing."""
-    return 0.02 if dim >= WIDTH else weight[0].numel() ** -0.5
+def _spread(name: str, weight: Tensor) -> float:
+    """How far the first values of a layer of a narrow decoder spread."""
+    return (0.1 if name.startswith(LAST) else 1.0) / math.sqrt(weight[0].numel())

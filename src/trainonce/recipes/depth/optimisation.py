@@ -37,11 +37,12 @@ def trained(network: UniDepth) -> dict[Kind, list[nn.Parameter]]:
 
 def kinds(network: UniDepth) -> dict[Kind, list[str]]:
     """The names of the network's own parameters by kind: vectors, tokens and places are without weight decay."""
+    norms = tuple(f"{name}." for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d))
     found: dict[Kind, list[str]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim > 1 and not name.endswith(UNDECAYED)
-            kind = Kind(name.startswith("encoder."), decays, name.startswith(WIDE))
+            kind = Kind(name.startswith("encoder."), decays, name.startswith((*WIDE, *norms)))
             found.setdefault(kind, []).append(name)
     return found
 
@@ -64,7 +65,7 @@ def optimizer(network: UniDepth, settings: Settings) -> Optimizer:
 UNDECAYED = ("cls_token", "pos_embed", "camera_module.places", "levels")
 
 
-#: The layers that are computed in float32.
+#: The layers that are computed in float32, beside batch norms, whose statistics are.
 WIDE = ("camera_module.say.", "depth_module.heads.")
 
 
@@ -116,7 +117,7 @@ class Average:
         self._swap()
 
     def _swap(self) -> None:
-        for now, kept in zip(self._now, self._kept, strict=False):
+        for now, kept in zip(self._now, self._kept, strict=bool(self._kept)):
             before = now.clone()
             now.copy_(kept)
             kept.copy_(before)

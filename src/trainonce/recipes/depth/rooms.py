@@ -31,7 +31,7 @@ KINDS = ("room", "street", "mixed")
 SIZE = (96, 128)
 #: The cameras' horizontal fields of view, in degrees, and how far their centres are off, as parts of the image.
 FIELD = (40.0, 90.0)
-OFF_CENTRE = 0.04
+OFF_CENTRE = 0.01
 #: Depths that count. What is farther away in a street has no depth, as the sky has none.
 RANGES = {"room": Range(0.005, 10.0), "street": Range(0.05, 80.0)}
 #: How many pixels are cast in one pass: what fits a processor's cache, or a GPU's memory.

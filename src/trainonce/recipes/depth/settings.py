@@ -122,6 +122,8 @@ class Settings:
             raise ValueError(f"The setting depths is three whole numbers, as in depths=3,2,1; got {self.depths}.")
         if self.graphed and (not self.shape or self.parts > 1 or self.recompute):
             raise ValueError("The setting graphed needs a fixed shape, parts=1 and recompute=False.")
+        if self.graphed and self.compile:
+            raise ValueError("The setting compile needs graphed=False: one of them speeds a network up, not both.")
         if self.dim % (8 * self.heads):
             raise ValueError(f"The setting dim must be a multiple of 8 times heads, {8 * self.heads}; got {self.dim}.")
         if self.batch % (2 * self.parts):

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from trainonce.study import Trial
 
 
-ROOMS = Settings(protocol="room", shape=(84, 112), encoder="vit-tiny", steps=2000, batch=16, lr=5e-4, graphed=True)
+ROOMS = Settings(
+    protocol="room", shape=(84, 112), encoder="vit-tiny", steps=2000, batch=16, lr=5e-4, average=0.99, graphed=True
+)
 
 
 @task(
@@ -54,6 +56,7 @@ NYU = Settings(
     batch=16,
     lr=5e-4,
     precision="bfloat16",
+    average=0.99,
     graphed=True,
     points=19_200,
 )

@@ -165,7 +165,7 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         load_weights(network, settings.encoder, settings.network, unused=())
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
     network.to(device)
-    if settings.graphed and ranks.count() == 1:
+    if settings.graphed:
         named = kinds(network)
         network.flat = Flat(network, named, frozenset(kind for kind in named if not kind.wide))
     return network

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of the images that encoders are pretrained on
 CONTEXT = (0.5, 2.0)  # the window's area, in frames
 JITTER = 7  # source pixels that a window's middle is at most away from the frame's
+USUAL = 640  # pixels: the width for which such numbers are meant; in narrower images they are less
 LEAST_INSIDE, MOST_VIEW = 0.5, 150.0  # of a window, in the frame; degrees
 RETRIES, SHRINK = 100, 0.96
 NOISE = "noise"
@@ -106,7 +107,8 @@ def plan(seed: int, number: int, frame_size: tuple[int, int], camera: Tensor, sh
 def _window(draws: Iterator[float], size: tuple[int, int], camera: list[list[float]], shape: tuple[int, int]) -> Window:
     """A random window: smaller until enough of it is in the frame and its field of view is narrow enough."""
     context = CONTEXT[0] + (CONTEXT[1] - CONTEXT[0]) * next(draws)
-    right, down = (math.floor((2 * JITTER + 1) * next(draws)) - JITTER for _ in range(2))
+    small = min(1.0, size[1] / USUAL)
+    right, down = (small * (math.floor((2 * JITTER + 1) * next(draws)) - JITTER) for _ in range(2))
     fill, noise = FILLS[math.floor(len(FILLS) * next(draws))], math.floor(2**48 * next(draws))
     for _ in range(RETRIES):
         height = math.sqrt(context * size[0] * size[1] * shape[0] / shape[1])
@@ -163,7 +165,9 @@ def prepared(images: Tensor, depths: Tensor, cameras: Tensor, plans: Sequence[Pl
         floats = images.float() / 255
         cut = [_cut(floats, depths, cameras, numbers[i::2], shape) for i in range(2)]
         both = Views(*(torch.stack(pair, 1).flatten(0, 1) for pair in zip(*cut, strict=True)))
-        seen = looking(both.images, both.valid, [p.look for p in plans for _ in p.windows])
+        small = min(1.0, shape[1] / USUAL)
+        looks = [p.look._replace(blur=small * p.look.blur) for p in plans for _ in p.windows]
+        seen = looking(both.images, both.valid, looks)
         return both._replace(images=_filled(normalised(seen), both.valid, [w for p in plans for w in p.windows]))
 
 
