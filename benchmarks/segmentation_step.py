@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import trainonce
-from trainonce.recipes.segmentation import acdc, cityscapes, training
+from trainonce.recipes.segmentation import acdc, batches, cityscapes, training
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.scenes import Domains
 from trainonce.recipes.segmentation.streets import scene
@@ -33,7 +33,6 @@ TRAIN_IDS = torch.tensor(
 )  # of sky, building, road, pavement, tree, car, person
 STEPS, RUNS = PAPER.steps, 13 * 3  # of one run; of the grid with its seeds
 WARM, WATCHED = 8, 8
-AHEAD = 4  # steps that each reader reads ahead
 PRECISIONS = ("float32", "tf32", "bfloat16")
 COLUMNS = ("ms/step", "images/s", "GPU idle", "GiB", "h/run", "h/grid")
 
@@ -76,7 +75,7 @@ def main() -> None:
 
 def warm(settings) -> int:
     """How many steps come before those that are timed."""
-    return WARM + AHEAD * settings.readers
+    return WARM + batches.AHEAD * settings.readers
 
 
 def drawn(folder: Path, count: int) -> Domains:

@@ -81,7 +81,7 @@ def rate(step: int, settings: Settings) -> float:
 def clipped(network: UniDepth, criterion: trainonce.CompositeLoss, settings: Settings) -> None:
     """Shorten the gradient to its largest norm, without waiting for the device."""
     if settings.clip:
-        own = [parameter for group in trained(network).values() for parameter in group]
+        own = network.parameters() if network.flat is None else network.flat.parameters().values()
         nn.utils.clip_grad_norm_([*own, *(criterion.parameters() if settings.clip_exponents else ())], settings.clip)
 
 

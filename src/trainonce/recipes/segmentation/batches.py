@@ -175,10 +175,13 @@ class Stream:
             yield Whole(*(tensor.to(self._device, non_blocking=True) for tensor in content))
 
 
+AHEAD = 4  # steps that each reader reads ahead
+
+
 def loader(dataset: Dataset[Any], settings: Settings, device: torch.device) -> DataLoader[Any]:
     """The items of a dataset in order, read ahead by processes that are spared where there is little to read."""
     readers = min(settings.readers, len(dataset))  # type: ignore[arg-type]
-    ahead = {"prefetch_factor": 4} if readers else {}
+    ahead = {"prefetch_factor": AHEAD} if readers else {}
     return DataLoader(
         dataset,
         batch_size=None,
