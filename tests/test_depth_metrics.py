@@ -66,6 +66,13 @@ def by_loop(prediction, k, given, reach, window=None, squared=False):
     }
 
 
+def measured(prediction, camera, given, reach, window=None, **more):
+    """The metrics of one image."""
+    found = metrics.measured(prediction[None], camera[None], Frame(*(x[None] for x in given)), reach, window, **more)
+    assert all(value.shape == (1,) for value in found.values())
+    return {name: value[0] for name, value in found.items() if name != "pixels"}
+
+
 def numbers(found):
     return {name: float(value) for name, value in found.items()}
 
@@ -75,23 +82,35 @@ def numbers(found):
 def test_metrics_are_those_of_a_loop(window, squared):
     given = frame()
     prediction = predicted(given.depth)
-    found = metrics.measured(prediction, camera(1.1), given, RANGE, window, squared=squared)
+    found = measured(prediction, camera(1.1), given, RANGE, window, squared=squared)
     expected = by_loop(prediction, camera(1.1), given, RANGE, window, squared)
     assert set(found) == set(metrics.METRICS)
     assert 0.1 < expected["f_a"] < 0.9
     assert numbers(found) == pytest.approx(expected, rel=1e-4)
 
 
+def test_each_image_has_its_own_metrics_and_one_without_depth_does_not_count():
+    given = [frame(seed=0), frame(seed=3)._replace(depth=torch.zeros(14, 18)), frame(seed=5)]
+    predictions = [predicted(one.depth, seed) for seed, one in enumerate(given)]
+    cameras = torch.stack([camera(scale) for scale in (0.9, 1.0, 1.2)])
+    whole = Frame(*(torch.stack(part) for part in zip(*given, strict=True)))
+    found = metrics.measured(torch.stack(predictions), cameras, whole, RANGE)
+    assert found["pixels"].tolist()[1] == 0 < min(found["pixels"].tolist()[::2])
+    for i in (0, 2):
+        alone = numbers(measured(predictions[i], cameras[i], given[i], RANGE))
+        assert {name: float(found[name][i]) for name in alone} == pytest.approx(alone, rel=1e-6)
+
+
 def test_a_perfect_prediction_is_perfect():
     given = frame()
-    found = numbers(metrics.measured(given.depth, given.camera, given, RANGE))
+    found = numbers(measured(given.depth, given.camera, given, RANGE))
     best = {"delta_1": 1, "si_log": 0, "a_rel": 0, "rmse": 0, "rmse_log": 0, "f_a": 0.99, "focal": 0}
     assert found == pytest.approx(best, abs=1e-6)
 
 
 def test_a_wrong_scale_costs_all_but_the_scale_free_metric():
     given = frame()
-    found = numbers(metrics.measured(given.depth * 2, given.camera, given, RANGE))
+    found = numbers(measured(given.depth * 2, given.camera, given, RANGE))
     assert found["si_log"] == pytest.approx(0, abs=1e-3)
     assert found["delta_1"] == 0
     assert found["a_rel"] == pytest.approx(1)
@@ -100,7 +119,7 @@ def test_a_wrong_scale_costs_all_but_the_scale_free_metric():
 
 def test_only_the_camera_matters_to_points():
     given = frame()
-    right, wrong = (metrics.measured(given.depth, camera(f), given, RANGE) for f in (1.0, 1.3))
+    right, wrong = (measured(given.depth, camera(f), given, RANGE) for f in (1.0, 1.3))
     assert float(right["rmse"]) == float(wrong["rmse"]) == 0
     assert float(wrong["f_a"]) < 0.9 < float(right["f_a"])
 
@@ -108,27 +127,27 @@ def test_only_the_camera_matters_to_points():
 def test_another_size_is_brought_to_the_truths():
     given = frame()
     small = predicted(torch.rand(7, 9) * 5)
-    found = metrics.measured(small, geometry.resized(camera()[None], 0.5, 0.5)[0], given, RANGE)
+    found = measured(small, geometry.resized(camera()[None], 0.5, 0.5)[0], given, RANGE)
     larger = F.interpolate(small[None, None], (14, 18), mode="bilinear")[0, 0]
-    assert numbers(found) == numbers(metrics.measured(larger, camera(), given, RANGE))
+    assert numbers(found) == numbers(measured(larger, camera(), given, RANGE))
 
 
 def test_what_is_outside_range_and_window_does_not_count():
     given = frame()
     prediction = predicted(given.depth)
     window = (2, 11, 3, 17)
-    before = numbers(metrics.measured(prediction, camera(), given, RANGE, window))
+    before = numbers(measured(prediction, camera(), given, RANGE, window))
     changed = prediction.clone()
     changed[:2] = changed[11:] = 100
     changed[:, :3] = changed[:, 17:] = 100
     changed[(given.depth == 0) | (given.depth >= 8) | (given.depth < 0.05)] = 100
     assert not torch.equal(changed, prediction)
-    assert numbers(metrics.measured(changed, camera(), given, RANGE, window)) == before
+    assert numbers(measured(changed, camera(), given, RANGE, window)) == before
 
 
 def test_a_window_beyond_the_image_is_named():
     with pytest.raises(ValueError, match=r"lies in its 14x18 image; got \(0, 15, 0, 3\)"):
-        metrics.measured(torch.ones(14, 18), camera(), frame(), RANGE, (0, 15, 0, 3))
+        measured(torch.ones(14, 18), camera(), frame(), RANGE, (0, 15, 0, 3))
 
 
 # Points
@@ -157,11 +176,11 @@ def test_clouds_of_large_images_are_thinned_out(monkeypatch):
     original = metrics.nearest
     monkeypatch.setattr(metrics, "nearest", lambda a, b, *rest: seen.append((len(a), len(b))) or original(a, b, *rest))
     given = frame()
-    found = metrics.measured(given.depth, given.camera, given, RANGE, most=60)
+    found = measured(given.depth, given.camera, given, RANGE, most=60)
     ((ours, theirs),) = seen
     assert 30 < ours == theirs <= 60
     assert float(found["f_a"]) == pytest.approx(0.99)
-    without = metrics.measured(given.depth, given.camera, given, RANGE, most=0)
+    without = measured(given.depth, given.camera, given, RANGE, most=0)
     assert set(without) == set(metrics.METRICS) - {"f_a"}
     assert len(seen) == 1
 
@@ -181,6 +200,6 @@ def test_a_single_pixel_has_metrics():
     given = frame()
     depth = torch.zeros_like(given.depth)
     depth[3, 4] = 2.0
-    found = numbers(metrics.measured(torch.full_like(depth, 2.2), camera(), given._replace(depth=depth), RANGE))
+    found = numbers(measured(torch.full_like(depth, 2.2), camera(), given._replace(depth=depth), RANGE))
     assert found["si_log"] == 0
     assert found["a_rel"] == pytest.approx(0.1)

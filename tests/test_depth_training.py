@@ -178,7 +178,7 @@ def test_a_training_clips_schedules_and_is_evaluated_as_its_average(tmp_path, mo
     assert calls == [1.0] * 6
     assert len(swapped) == 2 * 2  # one report and the end, there and back
     rates = [json.loads(line)["lr"] for line in (folder / "history.jsonl").read_text().splitlines()[1:]]
-    assert rates == pytest.approx([5e-4 * rate(step, Settings(**settings)) for step in range(6)], rel=1e-5)
+    assert rates == pytest.approx([0.01 * rate(step, Settings(**settings)) for step in range(6)], rel=1e-5)
     assert rates[-1] < 0.5 * rates[0]
 
 
@@ -203,7 +203,7 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
             torch.testing.assert_close(images, fitted.images)
             return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
 
-    depth, camera = evaluate.seen(Right(), [frame], settings, torch.device("cpu"))
+    depth, camera = evaluate.seen(Right(), evaluate.stacked([frame], torch.device("cpu")), settings)
     torch.testing.assert_close(camera[0], frame.camera, rtol=1e-4, atol=1e-3)
     assert depth[0].shape == frame.depth.shape
     assert (depth[0] / frame.depth).median() == pytest.approx(1, abs=0.01)

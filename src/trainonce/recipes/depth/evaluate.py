@@ -16,7 +16,7 @@ from trainonce.recipes.segmentation.batches import at_once, named
 from trainonce.study import ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 TOGETHER = 16  # frames of one size that the network sees at a time
 
 
-def seen(network: UniDepth, frames: list[Frame], settings: Settings, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Depth and cameras of frames of one size, as the network sees them, at the frames' own size."""
-    images, depths, cameras = (torch.stack(part).to(device) for part in zip(*frames, strict=True))
-    fitted, undo = views.centred(images, depths, cameras, _shape(settings, network.patch, images.shape[-2:]))
+def stacked(frames: Sequence[Frame], device: torch.device) -> Frame:
+    """Frames of one size as one, on the device."""
+    return Frame(*(torch.stack(part).to(device, non_blocking=True) for part in zip(*frames, strict=True)))
+
+
+def seen(network: UniDepth, frames: Frame, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Depth and cameras of stacked frames, as the network sees them, at the frames' own size."""
+    device = frames.image.device
+    fitted, undo = views.centred(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
         found: Predicted = network(fitted.images)
     return undo.depths(found.depth.float()), undo.cameras(found.camera.float())
@@ -60,12 +65,12 @@ def scored(
     names = [name for name in METRICS if most or name != "f_a"]
     sums = torch.zeros(1 + len(names), dtype=torch.float64, device=device)  # first the number of frames
     for group in _groups(examined, settings, device):
-        depths, cameras = seen(network, group, settings, device)
-        for frame, depth, camera in zip(group, depths, cameras, strict=True):
-            found = measured(depth, camera, frame, examined.range, examined.window, most=most, squared=settings.squared)
-            if found:
-                one = torch.ones((), dtype=torch.float64, device=device)
-                sums += torch.stack([one, *(found[name].double() for name in names)])
+        frames = stacked(group, device)
+        depths, cameras = seen(network, frames, settings)
+        found = measured(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
+        counts = found["pixels"] > 0
+        values = torch.stack([torch.ones_like(found["focal"]), *(found[name] for name in names)]).double()
+        sums += torch.where(counts, values, 0.0).sum(1)
     network.train(was_training)
     if ranks.count() > 1:
         torch.distributed.all_reduce(sums)

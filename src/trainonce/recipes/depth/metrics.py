@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainonce.recipes.depth.geometry import points, resized
+from trainonce.recipes.depth.geometry import parts, points, resized
 
 if TYPE_CHECKING:
     from trainonce.recipes.depth.frames import Frame, Range
@@ -25,85 +25,103 @@ BLOCK = {"cpu": 1 << 20, "cuda": 1 << 26}  # distances held at once
 
 
 def measured(
-    prediction: Tensor,
-    camera: Tensor,
-    frame: Frame,
+    predictions: Tensor,
+    cameras: Tensor,
+    frames: Frame,
     reach: Range,
     window: tuple[int, int, int, int] | None = None,
     *,
     most: int = POINTS,
     squared: bool = False,
 ) -> dict[str, Tensor]:
-    """The metrics of one image, or nothing if no depth is known that counts.
+    """The metrics of images of one size, each (images,), and under ``"pixels"`` how many pixels of each count.
 
-    :param prediction: Depths above 0, (height, width). Of another size than the truth they are resized bilinearly.
-    :param camera: The predicted camera in pixels of the prediction, (3, 3).
+    Of an image in which none does, what the metrics say means nothing.
+
+    :param predictions: Depths above 0, (images, height, width). Of another size than the truth they are resized
+        bilinearly.
+    :param cameras: The predicted cameras in pixels of the predictions, (images, 3, 3).
+    :param frames: The truth, stacked, on the predictions' device.
     :param reach: Where depth counts: in it, and below its far end.
     :param window: Rows and columns (top, bottom, left, right) that count.
     :param most: How many points a cloud has at most; 0: without ``f_a``, whose time goes with their square.
     :param squared: As the original has it: squares of distances are compared with the thresholds, see :func:`f_a`.
     """
-    truth = frame.depth.to(prediction.device).float()
-    true_camera = frame.camera.to(prediction.device).float()
-    with torch.autocast(prediction.device.type, enabled=False):
-        prediction, camera = fitted(prediction.float(), camera.float(), (truth.shape[-2], truth.shape[-1]))
-        valid = counted(truth, reach, window)
-        if not valid.any():
-            return {}
-        found = {**depth_errors(prediction[valid], truth[valid]), "focal": focal(camera, true_camera)}
+    truths, true_cameras = frames.depth.float(), frames.camera.float()
+    with torch.autocast(predictions.device.type, enabled=False):
+        size = (truths.shape[-2], truths.shape[-1])
+        predictions, cameras = fitted(predictions.float(), cameras.float(), size)
+        valid = counted(truths, reach, window)
+        found = {**depth_errors(predictions, truths, valid), "focal": focal(cameras, true_cameras)}
         if most > 0:
-            spread = _spread(valid, most)
-            ours, theirs = (
-                points(depth[None], k[None])[0][:, *spread][:, valid[spread]].T
-                for depth, k in ((prediction, camera), (truth, true_camera))
-            )
-            found["f_a"] = f_a(ours, theirs, reach, squared=squared)
-        return found
+            ours, theirs = points(predictions, cameras), points(truths, true_cameras)
+            clouds = (_clouds(*one, most) for one in zip(ours, theirs, valid, strict=True))
+            found["f_a"] = torch.stack([f_a(*pair, reach, squared=squared) for pair in clouds])
+        return {"pixels": valid.sum((1, 2)), **found}
 
 
-def fitted(prediction: Tensor, camera: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """A prediction and its camera at another size."""
-    height, width = prediction.shape
+def fitted(predictions: Tensor, cameras: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Predictions and their cameras at another size."""
+    height, width = predictions.shape[1:]
     if (height, width) == size:
-        return prediction, camera
-    larger = F.interpolate(prediction[None, None], size, mode="bilinear", align_corners=False)[0, 0]
-    return larger, resized(camera[None], size[0] / height, size[1] / width)[0]
+        return predictions, cameras
+    larger = F.interpolate(predictions[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+    return larger, resized(cameras, size[0] / height, size[1] / width)
 
 
-def counted(truth: Tensor, reach: Range, window: tuple[int, int, int, int] | None) -> Tensor:
-    """The pixels that count, (height, width), bool."""
-    valid = (truth > 0) & (truth >= reach.nearest) & (truth < reach.farthest)
+def counted(truths: Tensor, reach: Range, window: tuple[int, int, int, int] | None) -> Tensor:
+    """The pixels that count, (images, height, width), bool."""
+    valid = (truths > 0) & (truths >= reach.nearest) & (truths < reach.farthest)
     if window is None:
         return valid
-    (top, bottom, left, right), (height, width) = window, truth.shape
+    (top, bottom, left, right), (height, width) = window, truths.shape[1:]
     if not (0 <= top < bottom <= height and 0 <= left < right <= width):
         raise ValueError(f"A window (top, bottom, left, right) lies in its {height}x{width} image; got {window}.")
     inside = torch.zeros_like(valid)
-    inside[top:bottom, left:right] = True
+    inside[:, top:bottom, left:right] = True
     return valid & inside
 
 
-def depth_errors(prediction: Tensor, truth: Tensor) -> dict[str, Tensor]:
-    """What compares depth with depth, of pixels that count, (pixels,). ``si_log`` is in percent."""
-    prediction = prediction.clamp(min=1e-6)
-    error, log_error = prediction - truth, prediction.log() - truth.log()
-    ratio = torch.maximum(prediction / truth, truth / prediction)
-    around = (log_error - log_error.mean()).square().sum() / max(1, len(truth) - 1)
+def depth_errors(predictions: Tensor, truths: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """What compares depth with depth, of the pixels of each image that count. ``si_log`` is in percent."""
+    count = valid.sum((1, 2))
+    predictions, truths = predictions.clamp(min=1e-6), torch.where(valid, truths, 1.0)
+
+    def total(values: Tensor) -> Tensor:
+        return torch.where(valid, values, 0.0).sum((1, 2))
+
+    def mean(values: Tensor) -> Tensor:
+        return total(values) / count
+
+    error, log_error = predictions - truths, predictions.log() - truths.log()
+    ratio = torch.maximum(predictions / truths, truths / predictions)
+    around = total((log_error - mean(log_error)[:, None, None]).square()) / (count - 1).clamp(min=1)
     return {
-        "delta_1": torch.where(prediction.isnan(), torch.nan, (ratio < 1.25).float()).mean(),
+        "delta_1": mean(torch.where(predictions.isnan(), torch.nan, (ratio < 1.25).float())),
         "si_log": 100 * around.sqrt(),
-        "a_rel": (error.abs() / truth).mean(),
-        "rmse": error.square().mean().sqrt(),
-        "rmse_log": log_error.square().mean().sqrt(),
+        "a_rel": mean(error.abs() / truths),
+        "rmse": mean(error.square()).sqrt(),
+        "rmse_log": mean(log_error.square()).sqrt(),
     }
 
 
-def focal(camera: Tensor, truth: Tensor) -> Tensor:
-    """How far the focal length is off, as part of the true one: the mean of both axes."""
-    return (camera.diagonal()[:2] / truth.diagonal()[:2] - 1).abs().mean()
+def focal(cameras: Tensor, truths: Tensor) -> Tensor:
+    """How far focal lengths are off, as part of the true ones: the mean of both axes."""
+    ours, theirs = (torch.stack(parts(k)[:2], 1) for k in (cameras, truths))
+    return (ours / theirs - 1).abs().mean(1)
 
 
 # Point clouds
+
+
+def _clouds(ours: Tensor, theirs: Tensor, valid: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The points of an image that count, (points, 3), predicted and true, evenly thinned out.
+
+    :param ours: (3, height, width).
+    """
+    spread = _spread(valid, most)
+    kept = valid[spread]
+    return ours[:, *spread][:, kept].T, theirs[:, *spread][:, kept].T
 
 
 def f_a(ours: Tensor, theirs: Tensor, reach: Range, *, squared: bool = False) -> Tensor:

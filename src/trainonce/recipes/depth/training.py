@@ -14,7 +14,7 @@ from trainonce.recipes import common
 from trainonce.recipes.depth import batches, pictures
 from trainonce.recipes.depth.check import check
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
-from trainonce.recipes.depth.evaluate import scored, seen
+from trainonce.recipes.depth.evaluate import scored, seen, stacked
 from trainonce.recipes.depth.flat import Flat
 from trainonce.recipes.depth.frames import Frame, Remembered, made
 from trainonce.recipes.depth.network import UniDepth
@@ -221,7 +221,7 @@ def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Setting
     """Some frames of the test set with their depth, the network's, and its error; and one as a cloud of points."""
     network.eval()
     frames = [sets.test.frames.frame(i) for i in spread(len(sets.test.frames), PICTURES)]
-    found = [seen(network, [frame], settings, trial.device) for frame in frames]
+    found = [seen(network, stacked([frame], trial.device), settings) for frame in frames]
     rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
     pictures.panel(rows, trial.dir / "pictures" / "depth.png")
     pictures.cloud(rows[0], trial.dir / "pictures" / "points.png")
