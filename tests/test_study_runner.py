@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -17,7 +18,8 @@ import pytest
 import torch
 import torch._dynamo  # or each forked trial would load it
 
-from trainonce.study import Study, runner
+from trainonce.fixed import FixedLoss
+from trainonce.study import Study, runner, worker
 from trainonce.study import schedule as schedule_module
 from trainonce.study.points import Fixed, Learned, Replay, donor, key_of
 from trainonce.study.schedule import Item, Schedule
@@ -211,6 +213,33 @@ def test_a_failing_trial_is_recorded_and_the_study_goes_on(how, kind, message, w
             assert r.error["type"] == kind
             assert message in r.error["message"]
             assert "_tasks.py" in r.error["traceback"] or kind != "ZeroDivisionError"
+
+
+def test_a_device_that_fails_for_good_is_recorded_and_ends_the_study_in_one_sentence(tmp_path, monkeypatch):
+    """As after an illegal memory access: nothing on the GPU can be read any more, the weights neither."""
+
+    def unreadable(self):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    class Dead(FixedLoss):
+        weights = property(unreadable)
+
+    def broken(trial, **settings):
+        trial.criterion().__class__ = Dead
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(worker, "answers", lambda device: False)
+    made = study(tmp_path, dataclasses.replace(_tasks.line, function=broken), plans=["uniform"], seeds=3)
+    with pytest.raises(runner.StoppedError, match=r"cpu does not answer .* The same command goes on"):
+        made.run(workers=0, show=False)
+    (record,) = records(tmp_path)
+    assert (record.status, record.weights) == ("failed", ())
+    assert "illegal memory access" in record.error["message"]
+
+
+def test_a_device_that_works_answers_and_one_that_is_not_there_does_not():
+    assert worker.answers("cpu")
+    assert not worker.answers("meta")  # from which nothing can be read
 
 
 @pytest.mark.parametrize(("how", "message"), [("die", r"SIGKILL\)\. Was memory short\?"), ("exit", "exit code 3")])

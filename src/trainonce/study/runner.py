@@ -174,7 +174,13 @@ class Here:
     def news(self) -> Iterator[tuple[str, str, worker.News]]:
         assert self._next is not None
         (job, label), self._next = self._next, None
-        yield job.key, label, worker.run(self._task, job, self._store, self._device)
+        kind, content = worker.run(self._task, job, self._store, self._device)
+        yield job.key, label, (kind, content)
+        if kind == "end" and content.status == "failed" and not worker.answers(self._device):
+            text = (
+                f"After this failure {self._device} does not answer in this process any more. The same command goes on"
+            )
+            yield job.key, label, ("stop", f"{text}; with workers=1 each training has a process of its own.")
         gc.collect()  # a model and its optimizer hold each other, and the device's memory with them
 
 

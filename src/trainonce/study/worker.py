@@ -186,7 +186,10 @@ def attempt(
     if status != "failed":
         (folder / CHECKPOINT).unlink(missing_ok=True)
     fraction, seconds = _cost(trial, status, start)
-    weights = [] if trial is None or trial._criterion is None else trial._criterion.weights.tolist()
+    weights: list[float] = []
+    if trial is not None and trial._criterion is not None:
+        with contextlib.suppress(*([RuntimeError] if status == "failed" else [])):
+            weights = trial._criterion.weights.tolist()
     if not all(map(math.isfinite, weights)):
         said.append("The weights were not finite at the end: some loss was not, or its gradient.")
     return Record(
@@ -219,6 +222,15 @@ def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, flo
 
 def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
+
+
+def answers(device: str) -> bool:
+    """Whether the device still works in this process: after some errors a GPU does not, whatever is asked of it."""
+    try:
+        torch.zeros((), device=device).item()
+    except RuntimeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
