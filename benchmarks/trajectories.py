@@ -28,8 +28,9 @@ def main() -> None:
         ends = []
         for number, (point, histories) in enumerate(sorted(runs.items(), key=lambda run: last(run[1][0], term))):
             colour = style.TERMS[number % len(style.TERMS)]
+            dash = style.DASHES[number // len(style.TERMS) % len(style.DASHES)]
             for history in histories:
-                axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
+                axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linestyle=dash, linewidth=1.2)
             middle = sum(last(history, term) for history in histories) / len(histories)
             ends.append(Label(histories[0]["step"][-1], middle, named(point), colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)

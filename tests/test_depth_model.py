@@ -15,7 +15,7 @@ from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
 from trainonce.recipes.depth.settings import Settings
-from trainonce.recipes.depth.vit import SHAPES, ViT, larger
+from trainonce.recipes.depth.vit import SHAPES, Largest, ViT
 
 CPU = torch.device("cpu")
 TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
@@ -149,13 +149,16 @@ def test_blocks_stay_narrow_under_autocast():
 
 
 def test_the_larger_one_gets_the_gradient():
-    a, b = torch.tensor([1.0, 3.0, torch.nan, 5.0]), torch.tensor([2.0, 2.0, 1.0, torch.nan])
-    torch.testing.assert_close(larger(a, b)[:2], torch.tensor([2.0, 3.0]))
-    assert larger(a, b)[3].isnan()  # what is wrong now is not hidden by what was before
-    a, b = a[:2].requires_grad_(), b[:2].requires_grad_()
-    larger(a, b).sum().backward()
-    assert a.grad.tolist() == [0.0, 1.0]
-    assert b.grad.tolist() == [1.0, 0.0]
+    largest = Largest()
+    before = torch.tensor([1.0, 3.0, torch.nan, 5.0]).view(1, 4, 1)
+    x = torch.tensor([1.0, 1.0, 1.0, 0.0, torch.nan]).view(1, 5, 1)  # the token first: it is added to the cells
+    torch.testing.assert_close(largest(x, before)[0, :2, 0], torch.tensor([2.0, 3.0]))
+    assert largest(x, before)[0, 3].isnan()  # what is wrong now is not hidden by what was before
+    before, x = before[:, :2].requires_grad_(), x[:, :3].requires_grad_()
+    largest(x, before).sum().backward()
+    assert before.grad.flatten().tolist() == [0.0, 1.0]
+    assert x.grad.flatten().tolist() == [1.0, 1.0, 0.0]
+    torch.testing.assert_close(largest(x)[0, :, 0], torch.tensor([2.0, 2.0]))
 
 
 def test_few_cells_are_attended_exactly_and_many_nearly():
@@ -236,6 +239,20 @@ def test_positions_are_brought_to_other_grids():
     assert (resized.diff(dim=0) > 0).all()
     torch.testing.assert_close(resized, resized[:, :1].expand_as(resized))
     assert encoder._positions((side, side)) is encoder.pos_embed
+
+
+def test_positions_are_interpolated_as_torch_does():
+    encoder = ViT(SHAPES["vit-tiny"])
+    side, grid = SHAPES["vit-tiny"].cells, (7, SHAPES["vit-tiny"].cells + 5)
+    square = encoder.pos_embed[:, 1:].unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    resized = F.interpolate(square, scale_factor=[(n + 0.1) / side for n in grid], mode="bicubic")
+    expected = torch.cat([encoder.pos_embed[:, :1], resized.flatten(2).transpose(1, 2)], dim=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder._positions(grid)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    wanted = torch.randn(found.shape, generator=torch.Generator().manual_seed(0))
+    gradients = [torch.autograd.grad((one * wanted).sum(), encoder.pos_embed)[0] for one in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
 
 
 def test_recomputing_changes_nothing():

@@ -239,6 +239,26 @@ def test_two_processes_with_one_frame_each_are_one_with_two(tmp_path, graphed):
     assert apart < 3 * 3 * 5e-4 / 10  # three steps of Adam move a weight by up to three learning rates
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo's own
+def test_compiled_blocks_train_as_plain_ones(tmp_path, monkeypatch):
+    """Whole blocks, in training and in evaluation; without the compiler's code, which takes long to make."""
+    compiled = []
+
+    def compile_eagerly(module, **given):
+        compiled.append(type(module).__name__)
+        compile_as_usual(module, backend="aot_eager", fullgraph=True, **given)
+
+    compile_as_usual = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_eagerly)
+    plain, compiling = (
+        train(tmp_path / name, tasks.rooms, **TINY, compile=name == "compiled", attention="nystrom")[0]
+        for name in ("plain", "compiled")
+    )
+    assert set(compiled) == {"ViTBlock", "Largest", "Block", "ConvBlock"}
+    assert compiling.weights == pytest.approx(plain.weights, rel=1e-5)
+    assert compiling.metrics == pytest.approx(plain.metrics, rel=1e-3)
+
+
 # Batches
 
 

@@ -60,7 +60,7 @@ class Settings:
     **Machine**
 
     :param precision: ``float32``, ``tf32`` or ``bfloat16``.
-    :param compile: Use torch.compile.
+    :param compile: Compile the network's blocks with torch.compile.
     :param graphed: On one GPU, replay the network's passes as CUDA graphs: for networks of many small kernels, with a
         fixed shape, in one part.
     :param evaluations: How often validation is looked at.

@@ -12,15 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainonce.recipes import common
 from trainonce.recipes.depth import batches, pictures
+from trainonce.recipes.depth.attention import Block
 from trainonce.recipes.depth.check import check
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
+from trainonce.recipes.depth.decoder import ConvBlock
 from trainonce.recipes.depth.evaluate import scored, seen, stacked
 from trainonce.recipes.depth.flat import Flat
 from trainonce.recipes.depth.frames import Frame, Remembered, made
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
-from trainonce.recipes.depth.vit import UNUSED
+from trainonce.recipes.depth.vit import UNUSED, Largest, ViTBlock
 from trainonce.recipes.segmentation.deeplab import load_weights
 from trainonce.recipes.segmentation.scenes import spread
 from trainonce.study import ranks, told_plainly
@@ -163,7 +165,8 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         network.encoder.patch_embed.requires_grad_(False)
     if settings.network:
         load_weights(network, settings.encoder, settings.network, unused=())
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = settings.precision != "float32"  # what a bfloat16 network convolves has 8 bits
     network.to(device)
     if settings.graphed:
         named = kinds(network)
@@ -172,16 +175,24 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
 
 
 def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.Module:
-    """The objective, compiled and spread over the processes where that is asked for."""
+    """The objective, its blocks compiled, and spread over the processes, where that is asked for."""
     objective: Any = Objective(network, crossed=settings.crossed, rounding=settings.rounding)  # type: ignore[arg-type]
     objective.train()
     if settings.compile:
-        objective = torch.compile(objective, dynamic=not settings.shape)
+        compile_blocks(network, dynamic=not settings.shape)
     if ranks.count() > 1:
         objective = DistributedDataParallel(objective, device_ids=[device.index] if device.type == "cuda" else None)
     elif settings.graphed and device.type == "cuda":
         objective = graphed(objective, network.patch, settings, device)
     return objective  # type: ignore[no-any-return]
+
+
+def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
+    """Let torch.compile fuse the small steps of each kind of block: once for all of a kind, which starts sooner."""
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # widths, training or not
+    for module in network.modules():
+        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock)):
+            module.compile(dynamic=dynamic)
 
 
 def graphed(objective: Objective, patch: int, settings: Settings, device: torch.device) -> Any:

@@ -1,0 +1,99 @@
+"""Draw every loss and every weight over the steps: learned weights in colour, all fixed ones in grey, from the records.
+
+python benchmarks/dynamics.py docs/results/data/depth/nyu FIGURE.png [init decay [preset]]
+
+Each line is the mean over the seeds of one point of the study; losses are drawn logarithmically. Which learned weights:
+by default those of the paper's setting for AdamW, 0.1 and 20, as printed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib import ticker
+from matplotlib.figure import Figure
+
+from trainonce.report import style
+from trainonce.study.points import Fixed, Learned
+from trainonce.study.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainonce.study.points import Point
+
+FADED = "#A9AFB8"
+
+
+def main() -> None:
+    folder, figure = Path(sys.argv[1]), sys.argv[2]
+    init, decay, preset = [*sys.argv[3:], *("0.1", "20", "printed")[len(sys.argv) - 3 :]]
+    records = Store(folder, writable=False).read()
+    runs: dict[Point, list[dict]] = {}
+    for line in (folder / "histories.jsonl").read_text().splitlines():
+        history = json.loads(line)
+        runs.setdefault(records[history["key"]].point, []).append(history)
+    terms = [name.removeprefix("loss/") for name in history if name.startswith("loss/")]
+    wanted = (float(init), float(decay), preset)
+    learned = [p for p in runs if isinstance(p, Learned) and (p.init, p.decay, p.preset) == wanted]
+    if not learned:
+        sys.exit(f"{folder} has no run with init {init}, decay {decay}, {preset}.")
+    shown = [*(point for point in runs if isinstance(point, Fixed)), *learned]
+    with style.panel(None):
+        drawn = Figure(figsize=(3.3 * len(terms), 5.2), layout="constrained")
+        panels = drawn.subplots(2, len(terms), sharex=True)
+        for axes, (what, term) in zip(panels.flat, [(w, t) for w in (loss, weight) for t in terms], strict=True):
+            for point in shown:
+                draw(axes, runs[point], what, terms, term, ours=point in learned)
+            dress(axes, what, term)
+        for height, text, colour in (
+            (0.93, "learned", COLOUR),
+            (0.84, f"{len(shown) - len(learned)} fixed points", FADED),
+        ):
+            panels[0][0].annotate(text, (0.97, height), xycoords="axes fraction", ha="right", color=colour)
+        drawn.savefig(figure, dpi=150)
+    print(f"{figure}: {len(shown)} points; learned: {learned[0].label}")
+
+
+COLOUR = style.COLOURS["learned"]
+
+
+def draw(axes, histories: Sequence[dict], what, terms: Sequence[str], term: str, *, ours: bool) -> None:
+    values = [statistics.mean(at) for at in zip(*(what(h, terms, term) for h in histories), strict=True)]
+    look = {"color": COLOUR, "linewidth": 1.8, "zorder": 3} if ours else {"color": FADED, "linewidth": 1.0}
+    axes.plot(histories[0]["step"], values, **look)
+
+
+def loss(history: dict, terms: Sequence[str], term: str) -> list[float]:
+    return history[f"loss/{term}"]
+
+
+def weight(history: dict, terms: Sequence[str], term: str) -> list[float]:
+    """The softmax of the exponents, of which the base's is 0."""
+    powers = {each: [math.exp(mu) for mu in history.get(f"exponent/{each}", [0.0])] for each in terms}
+    count = len(history["step"])
+    whole = {each: values * count if len(values) == 1 else values for each, values in powers.items()}
+    return [whole[term][i] / sum(values[i] for values in whole.values()) for i in range(count)]
+
+
+def dress(axes, what, term: str) -> None:
+    if what is loss:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.set_title(f"loss: {term}", loc="left", fontsize=10.5)
+    else:
+        axes.set_ylim(0, 1)
+        axes.set_title(f"weight of {term}", loc="left", fontsize=10.5)
+        axes.set_xlabel("optimizer step")
+    style.grid_lines(axes, "y")
+
+
+if __name__ == "__main__":
+    main()
