@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study_table import markdown
+from trajectories import setting
 
+from trainonce.study.points import Final, Learned, Replay
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from trainonce.study.store import Record
 
 DECIMALS = {"si_log": 2}
+UNBROKEN = "\u00a0"  # a space that does not end a line
 
 
 def main() -> None:
@@ -33,13 +36,13 @@ def main() -> None:
     rows = [
         [
             named(point),
-            " : ".join(f"{statistics.mean(w):.3f}" for w in zip(*(r.weights for r in records), strict=True)),
+            " : ".join(f"{statistics.mean(w):.2f}" for w in zip(*(r.weights for r in records), strict=True)),
             str(len(records)),
             *(spread([r.metrics[f"{one}/{metric}"] for r in records], metric) for one in sets for metric in metrics),
         ]
         for point, records in sorted(points.items(), key=lambda each: order(each[0]))
     ]
-    print(markdown([head, *rows]))
+    print(markdown([[cell.replace(" ", UNBROKEN) for cell in row] for row in [head, *rows]]))
 
 
 def order(point: Point) -> tuple[str, str]:
@@ -51,13 +54,15 @@ KINDS = ("fixed", "learned", "replay", "final")
 
 
 def named(point: Point) -> str:
-    """As in 'fixed 1 : 0.25 : 0.01'."""
-    return f"{point.kind} {point.label}"
+    """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20'."""
+    if isinstance(point, Learned):
+        return f"{point.kind}, {setting(point)}"
+    return f"{point.kind}, {setting(point.of)}" if isinstance(point, (Replay, Final)) else f"{point.kind} {point.label}"
 
 
 def spread(values: Sequence[float], metric: str) -> str:
     places = DECIMALS.get(metric, 1)
-    around = f" ± {statistics.stdev(values):.{places}f}" if len(values) > 1 else ""
+    around = f"±{statistics.stdev(values):.{places}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{places}f}{around}"
 
 

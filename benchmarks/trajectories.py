@@ -49,8 +49,12 @@ def last(history: dict, term: str) -> float:
 
 
 def named(point: Learned) -> str:
+    return f"{setting(point)}, lr {point.lr:g}"
+
+
+def setting(point: Learned) -> str:
     preset = "" if point.preset == "printed" else f", {point.preset}"
-    return f"ε {point.init:.2g}, ρ {point.decay:g}, lr {point.lr:g}{preset}"  # noqa: RUF001
+    return f"ε {point.init:.2g}, ρ {point.decay:g}{preset}"  # noqa: RUF001
 
 
 if __name__ == "__main__":
