@@ -35,6 +35,7 @@ def main() -> None:
     init, decay, preset = [*sys.argv[3:], *("0.1", "20", "printed")[len(sys.argv) - 3 :]]
     records = Store(folder, writable=False).read()
     runs: dict[Point, list[dict]] = {}
+    history: dict = {}
     for line in (folder / "histories.jsonl").read_text().splitlines():
         history = json.loads(line)
         runs.setdefault(records[history["key"]].point, []).append(history)

@@ -1,48 +1,60 @@
 """Print the metrics of every point of a study on several sets, means over the seeds, as the paper's tables do.
 
-python benchmarks/metrics_table.py docs/results/data/depth/nyu test,7scenes,tum delta_1,si_log,f_a
+python benchmarks/metrics_table.py docs/results/data/depth/nyu test=NYU,7scenes=7-Scenes,tum=TUM delta_1,si_log,f_a
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study_table import markdown
-from trajectories import setting
+from trajectories import named as label
 
 from trainonce.study.points import Final, Learned, Replay
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from trainonce.study.points import Point
     from trainonce.study.store import Record
 
 DECIMALS = {"si_log": 2}
+ALIKE = 0.05
 UNBROKEN = "\u00a0"  # a space that does not end a line
 
 
 def main() -> None:
-    folder, sets, metrics = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(",")
+    folder, metrics = sys.argv[1], sys.argv[3].split(",")
+    sets = dict(one.split("=") if "=" in one else (one, one) for one in sys.argv[2].split(","))
     points: dict[Point, list[Record]] = {}
     for record in Store(Path(folder), writable=False).read().values():
-        if record.status == "done":
-            points.setdefault(record.point, []).append(record)
-    head = ["weights", "at the end", "seeds", *(f"{one} {metric}" for one in sets for metric in metrics)]
-    rows = [
-        [
-            named(point),
-            " : ".join(f"{statistics.mean(w):.2f}" for w in zip(*(r.weights for r in records), strict=True)),
-            str(len(records)),
-            *(spread([r.metrics[f"{one}/{metric}"] for r in records], metric) for one in sets for metric in metrics),
-        ]
-        for point, records in sorted(points.items(), key=lambda each: order(each[0]))
-    ]
+        points.setdefault(record.point, []).append(record)
+    head = ["weights", "at the end", "seeds", *(f"{title} {metric}" for title in sets.values() for metric in metrics)]
+    rows = [row(point, points[point], sets, metrics) for point in sorted(points, key=order)]
     print(markdown([[cell.replace(" ", UNBROKEN) for cell in row] for row in [head, *rows]]))
+
+
+def row(point: Point, records: Sequence[Record], sets: Iterable[str], metrics: Sequence[str]) -> list[str]:
+    done = [record for record in records if record.status == "done"]
+    others = f" ({len(records) - len(done)} without a result)" if len(done) < len(records) else ""
+    values = ([r.metrics[f"{one}/{metric}"] for r in done] for one in sets for metric in metrics)
+    return [
+        named(point),
+        " : ".join(reach(weights) for weights in zip(*(r.weights for r in done), strict=True)),
+        f"{len(done)}{others}",
+        *(spread(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
+    ]
+
+
+def reach(weights: Sequence[float]) -> str:
+    """Where a weight ended: in each seed alike, or from where to where."""
+    low, high = f"{min(weights):.2f}", f"{max(weights):.2f}"
+    return f"{statistics.mean(weights):.2f}" if max(weights) - min(weights) < ALIKE else f"{low} to {high}"
 
 
 def order(point: Point) -> tuple[str, str]:
@@ -54,13 +66,15 @@ KINDS = ("fixed", "learned", "replay", "final")
 
 
 def named(point: Point) -> str:
-    """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20'."""
+    """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20, lr 0.01'."""
     if isinstance(point, Learned):
-        return f"{point.kind}, {setting(point)}"
-    return f"{point.kind}, {setting(point.of)}" if isinstance(point, (Replay, Final)) else f"{point.kind} {point.label}"
+        return f"{point.kind}, {label(point)}"
+    return f"{point.kind}, {label(point.of)}" if isinstance(point, (Replay, Final)) else f"{point.kind} {point.label}"
 
 
 def spread(values: Sequence[float], metric: str) -> str:
+    if not values:
+        return ""
     places = DECIMALS.get(metric, 1)
     around = f"±{statistics.stdev(values):.{places}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{places}f}{around}"

@@ -14,6 +14,8 @@ from trainonce.report.labels import Label
 from trainonce.study.points import Learned
 from trainonce.study.store import Store
 
+COLOURS = (*style.TERMS, style.COLOURS["learned"], "#8C564B")
+
 
 def main() -> None:
     folder, term, figure = sys.argv[1:4]
@@ -27,19 +29,19 @@ def main() -> None:
     with style.panel(None) as axes:
         ends = []
         for number, (point, histories) in enumerate(sorted(runs.items(), key=lambda run: last(run[1][0], term))):
-            colour = style.TERMS[number % len(style.TERMS)]
-            dash = style.DASHES[number // len(style.TERMS) % len(style.DASHES)]
+            colour = COLOURS[number % len(COLOURS)]
             for history in histories:
-                axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linestyle=dash, linewidth=1.2)
-            middle = sum(last(history, term) for history in histories) / len(histories)
-            ends.append(Label(histories[0]["step"][-1], middle, named(point), colour))
+                axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
+            ended = sorted(last(history, term) for history in histories)
+            ends.append(Label(histories[0]["step"][-1], ended[len(ended) // 2], named(point), colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)
         axes.set_xlim(0, longest)
         axes.locator_params(axis="x", nbins=4)
         axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= longest * 1.02])
         style.grid_lines(axes)
         labels.at_ends(axes, ends)
-        seeds = max(map(len, runs.values()))
+        fewest, most = min(map(len, runs.values())), max(map(len, runs.values()))
+        seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
         style.head(axes, f"Exponent of {term}", f"one line a seed, {seeds} of each setting; base 0", "optimizer step")
     style.root(axes).savefig(figure, dpi=160)
 
@@ -49,12 +51,8 @@ def last(history: dict, term: str) -> float:
 
 
 def named(point: Learned) -> str:
-    return f"{setting(point)}, lr {point.lr:g}"
-
-
-def setting(point: Learned) -> str:
     preset = "" if point.preset == "printed" else f", {point.preset}"
-    return f"ε {point.init:.2g}, ρ {point.decay:g}{preset}"  # noqa: RUF001
+    return f"ε {point.init:.2g}, ρ {point.decay:g}, lr {point.lr:g}{preset}"  # noqa: RUF001
 
 
 if __name__ == "__main__":

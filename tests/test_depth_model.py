@@ -255,6 +255,14 @@ def test_positions_are_interpolated_as_torch_does():
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
 
 
+def test_a_grid_that_was_first_seen_in_inference_mode_can_be_trained_on():
+    network = small()
+    with torch.inference_mode():
+        network(images(42, 70))
+    network(images(42, 70)).depth.sum().backward()
+    assert network.encoder.pos_embed.grad.abs().sum() > 0
+
+
 def test_recomputing_changes_nothing():
     plain, saving = small(), small(recompute=True)
     for network in (plain, saving):

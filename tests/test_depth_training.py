@@ -350,8 +350,15 @@ def test_what_cannot_be_trained_on_is_replaced_and_said():
 
 
 @pytest.mark.parametrize("name", ["rooms", "nyu", "unidepth-paper"])
-def test_the_exponents_learning_rate_is_always_explicit(name):
-    assert load(name).one_shot["lr"] == Settings(**load(name).settings).lr
+def test_the_exponents_learning_rate_is_explicit_and_lets_them_travel(name):
+    """As far as Adam takes them, a learning rate a step: several times from the start, log(0.1), to the base's 0."""
+    lr, settings = load(name).one_shot["lr"], Settings(**load(name).settings)
+    assert lr * sum(rate(step, settings) for step in range(0, settings.steps, 100)) * 100 > 2 * 2.3
+
+
+def test_the_papers_exponents_learn_as_its_model_does():
+    task = load("unidepth-paper")
+    assert task.one_shot["lr"] == Settings(**task.settings).lr
 
 
 def test_the_paper_is_the_paper():

@@ -230,7 +230,7 @@ def test_a_device_that_fails_for_good_is_recorded_and_ends_the_study_in_one_sent
 
     monkeypatch.setattr(worker, "answers", lambda device: False)
     made = study(tmp_path, dataclasses.replace(_tasks.line, function=broken), plans=["uniform"], seeds=3)
-    with pytest.raises(runner.StoppedError, match=r"cpu does not answer .* The same command goes on"):
+    with pytest.raises(runner.StoppedError, match=r"cpu does not answer .*; start the study again"):
         made.run(workers=0, show=False)
     (record,) = records(tmp_path)
     assert (record.status, record.weights) == ("failed", ())
@@ -240,6 +240,14 @@ def test_a_device_that_fails_for_good_is_recorded_and_ends_the_study_in_one_sent
 def test_a_device_that_works_answers_and_one_that_is_not_there_does_not():
     assert worker.answers("cpu")
     assert not worker.answers("meta")  # from which nothing can be read
+
+
+def test_a_full_device_is_not_a_dead_one(monkeypatch):
+    def full(*given, **more):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    assert worker.answers("cpu")
 
 
 @pytest.mark.parametrize(("how", "message"), [("die", r"SIGKILL\)\. Was memory short\?"), ("exit", "exit code 3")])

@@ -175,13 +175,12 @@ class Here:
         assert self._next is not None
         (job, label), self._next = self._next, None
         kind, content = worker.run(self._task, job, self._store, self._device)
+        gc.collect()  # a model and its optimizer hold each other, and the device's memory with them
         yield job.key, label, (kind, content)
         if kind == "end" and content.status == "failed" and not worker.answers(self._device):
-            text = (
-                f"After this failure {self._device} does not answer in this process any more. The same command goes on"
-            )
-            yield job.key, label, ("stop", f"{text}; with workers=1 each training has a process of its own.")
-        gc.collect()  # a model and its optimizer hold each other, and the device's memory with them
+            what = f"After this failure {self._device} does not answer in this process any more; start the study again."
+            how = "" if Where.of(self._task) is None else " With workers=1 each training has a process of its own."
+            yield job.key, label, ("stop", what + how)
 
 
 @dataclasses.dataclass

@@ -228,6 +228,8 @@ def answers(device: str) -> bool:
     """Whether the device still works in this process: after some errors a GPU does not, whatever is asked of it."""
     try:
         torch.zeros((), device=device).item()
+    except torch.OutOfMemoryError:
+        return True
     except RuntimeError:
         return False
     return True

@@ -28,8 +28,13 @@ TOGETHER = 16  # frames of one size that the network sees at a time
 
 
 def stacked(frames: Sequence[Frame], device: torch.device) -> Frame:
-    """Frames of one size as one, on the device."""
-    return Frame(*(torch.stack(part).to(device, non_blocking=True) for part in zip(*frames, strict=True)))
+    """Frames of one size as one, on the device, wherever each of them is."""
+
+    def whole(part: Sequence[Tensor]) -> Tensor:
+        apart = len({one.device for one in part}) > 1
+        return torch.stack([one.to(device) for one in part] if apart else list(part)).to(device, non_blocking=True)
+
+    return Frame(*map(whole, zip(*frames, strict=True)))
 
 
 def seen(network: UniDepth, frames: Frame, settings: Settings) -> tuple[Tensor, Tensor]:

@@ -54,9 +54,8 @@ def measured(
         valid = counted(truths, reach, window)
         found = {**depth_errors(predictions, truths, valid), "focal": focal(cameras, true_cameras)}
         if most > 0:
-            ours, theirs = points(predictions, cameras), points(truths, true_cameras)
-            clouds = (_clouds(*one, most) for one in zip(ours, theirs, valid, strict=True))
-            found["f_a"] = torch.stack([f_a(*pair, reach, squared=squared) for pair in clouds])
+            each = zip(predictions, cameras, truths, true_cameras, valid, strict=True)
+            found["f_a"] = torch.stack([f_a(*_clouds(*one, most), reach, squared=squared) for one in each])
         return {"pixels": valid.sum((1, 2)), **found}
 
 
@@ -114,14 +113,15 @@ def focal(cameras: Tensor, truths: Tensor) -> Tensor:
 # Point clouds
 
 
-def _clouds(ours: Tensor, theirs: Tensor, valid: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The points of an image that count, (points, 3), predicted and true, evenly thinned out.
-
-    :param ours: (3, height, width).
-    """
+def _clouds(
+    prediction: Tensor, camera: Tensor, truth: Tensor, true_camera: Tensor, valid: Tensor, most: int
+) -> tuple[Tensor, Tensor]:
+    """The points of an image that count, (points, 3), predicted and true, evenly thinned out."""
     spread = _spread(valid, most)
     kept = valid[spread]
-    return ours[:, *spread][:, kept].T, theirs[:, *spread][:, kept].T
+    both = ((prediction, camera), (truth, true_camera))
+    ours, theirs = (points(depth[None], k[None])[0][:, *spread][:, kept].T for depth, k in both)
+    return ours, theirs
 
 
 def f_a(ours: Tensor, theirs: Tensor, reach: Range, *, squared: bool = False) -> Tensor:

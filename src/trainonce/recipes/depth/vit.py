@@ -115,7 +115,7 @@ def _bicubic(old: int, new: int, device: torch.device) -> Tensor:
 
     Interpolating a map of 1,024 channels takes a GPU 7 ms, and the product of two matrices next to nothing.
     """
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():  # it is kept, and trainings come after evaluations
         unit = torch.eye(old)[None, :, :, None]
         found = F.interpolate(unit, scale_factor=((new + 0.1) / old, 1.0), mode="bicubic")
         return found[0, :, :, 0].T.contiguous().to(device)
