@@ -112,6 +112,25 @@ def test_run_trains_once_and_says_where(tmp_path, capsys):
     assert str(tmp_path / "trials" / record.key) in text
 
 
+@pytest.mark.filterwarnings("always:frame")
+def test_warnings_of_a_training_are_shown_and_trials_that_warned_are_counted(tmp_path, capsys):
+    (tmp_path / "shaky.py").write_text(
+        "import warnings, _tasks\nfrom trainonce.study import task\n\n\n"
+        "@task(terms=_tasks.TERMS, metric='error', direction='minimize')\n"
+        "def shaky(trial):\n"
+        "    for i in range(5):\n        warnings.warn(f'frame {i} is gone')\n"
+        "    return _tasks.train(trial, 3)\n"
+    )
+    given = (tmp_path / "shaky.py", "--workers", 0, "--out", tmp_path / "out")
+    assert run("run", *given) == 0
+    text = capsys.readouterr().out
+    assert text.count("It warned: UserWarning: frame") == 3
+    assert "frame 2 is gone" in text
+    assert "and 2 more, in its record" in text
+    assert run("compare", *given, "--plans", "one-shot,uniform", "--seeds", 2, "--no-report") == 0
+    assert "Trials warned of: UserWarning (4)." in capsys.readouterr().out
+
+
 def test_run_speaks_of_its_own_training_only(tmp_path, capsys):
     run("compare", TASK, "--plans", "one-shot,uniform", "--seeds", 2, "--out", tmp_path, "--workers", 0, "--no-report")
     capsys.readouterr()

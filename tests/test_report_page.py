@@ -101,7 +101,8 @@ def written(tmp_path_factory):
 
     def change(record):
         if isinstance(record.point, Learned):
-            texts = [f"OtherScale: The losses differ by {record.seed + 100}x", "Settled: <u>same</u>"]
+            texts = [f"OtherScale: The losses differ by {record.seed + x}x" for x in (100, 200)]
+            texts += ["Settled: <u>same</u>"]
             record = dataclasses.replace(record, warnings=texts)
         if record.point == Fixed.of((1.0, 100.0)) and record.seed == 1:
             return dataclasses.replace(record, status="diverged", metrics=dict.fromkeys(record.metrics, math.nan))

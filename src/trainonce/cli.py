@@ -118,8 +118,15 @@ def run(asked: argparse.Namespace) -> int:
     if record.status != "failed":
         print("\n".join(f"{name:<24} {value:.5g}" for name, value in record.metrics.items()))
         print(wording.weights_line(record.weights, task.terms))
+        for text in record.warnings[:WARNINGS]:
+            print(textwrap.fill(f"It warned: {text}", 100))
+        if len(record.warnings) > WARNINGS:
+            print(f"and {len(record.warnings) - WARNINGS} more, in its record")
         print(f"Recorded in {study.store.shown / 'trials' / record.key}")
     return _failures(study)
+
+
+WARNINGS = 3  # that are shown of a run
 
 
 def report(asked: argparse.Namespace) -> int:
@@ -279,10 +286,14 @@ def _check_report(asked: argparse.Namespace) -> None:
 def _warnings(study: Study) -> str:
     """What trials warned of, in a line, with how many did."""
     keys = {key for item in study.items() for key in item.keys}
-    said = [text for record in study.store.read().values() if record.key in keys for text in record.warnings]
-    kinds = Counter(text.partition(":")[0] if text.partition(" ")[0].endswith(":") else text for text in said)
+    said = [record.warnings for record in study.store.read().values() if record.key in keys]
+    kinds = Counter(kind for texts in said for kind in {_kind(text) for text in texts})
     told = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
     return textwrap.fill(f"Trials warned of: {told}.", 100) + "\n" if told else ""
+
+
+def _kind(text: str) -> str:
+    return text.partition(":")[0] if text.partition(" ")[0].endswith(":") else text
 
 
 def _failures(study: Study) -> int:

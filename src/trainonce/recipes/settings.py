@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
+#: The upper end of a range that includes 1.
+AT_MOST_1 = math.nextafter(1, 2)
+
+
 def check(
     settings: Any, choices: Mapping[str, Sequence[str]], ranges: Mapping[str, tuple[float, float]], sizes: Sequence[str]
 ) -> None:
@@ -58,7 +62,7 @@ def _check(name: str, default: Any, value: Any, ranges: Mapping[str, tuple[float
         low, high = ranges.get(name, (0, math.inf))
         kinds, kind = ((int,), "whole number") if isinstance(default, int) else ((int, float), "number")
         if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value < high:
-            upper = "" if high == math.inf else f" and {'at most' if name == 'flip' else 'below'} {high:g}"
+            upper = "" if high == math.inf else f" and {'at most' if high == AT_MOST_1 else 'below'} {high:g}"
             raise ValueError(f"The setting {name} is a {kind} of at least {low}{upper}; got {value!r}.")
 
 

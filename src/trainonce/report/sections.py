@@ -85,16 +85,20 @@ def _name(row: Row) -> str:
     return row.plan.partition("(")[0]
 
 
+def _kind(warning: str) -> str:
+    kind, found, _ = warning.partition(": ")
+    return kind if found else "Warning"
+
+
 def health(trials: Sequence[Listed]) -> str:
     """Warnings by their kind, failures with their errors, divergence."""
     said = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
     kinds: dict[str, list[tuple[str, int]]] = {}
     for warning, count in said.most_common():
-        kind, found, message = warning.partition(": ")
-        kinds.setdefault(kind if found else "Warning", []).append((message or warning, count))
+        kinds.setdefault(_kind(warning), []).append((warning.partition(": ")[2] or warning, count))
     parts = []
     for kind, messages in kinds.items():
-        total = sum(count for _, count in messages)
+        total = sum(any(_kind(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
         shown = "".join(
             f"<li>{markup.raw(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
         )

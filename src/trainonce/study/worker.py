@@ -11,11 +11,9 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +21,7 @@ import torch
 
 import trainonce
 from trainonce.study import ranks
+from trainonce.study.orphans import end_with_parent
 from trainonce.study.points import Fixed, InputError, Point
 from trainonce.study.store import Record, Status, Store
 from trainonce.study.task import Task
@@ -266,7 +265,7 @@ def main(
 ) -> None:
     """The whole life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()  # a trial whose study was killed would go on unseen, and keep its device
     torch.set_num_threads(threads)
     store = Store(path)
 
@@ -283,14 +282,6 @@ def main(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads or processes the task has left behind
-
-
-def _end_with_parent() -> None:
-    """A trial whose study was killed would go on unseen, and keep its device."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _redirect_output(path: Path) -> None:

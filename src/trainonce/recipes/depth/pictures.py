@@ -188,8 +188,8 @@ def _write(
 ) -> None:
     if not rows:
         return
-    for bits in (8, 6, 5, 4, 3, 2):  # photographs make large files: rather coarser colours than a smaller picture
-        content = _png(rows, legends, titles, bits)
+    for count, bits in itertools.product(range(len(rows), 0, -1), (8, 6, 5)):  # photographs make large files
+        content = _png(rows[:count], legends[:count], titles, bits)
         if len(content) <= LIMIT:
             break
     put(content, path)

