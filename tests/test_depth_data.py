@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -679,7 +680,7 @@ def test_depth_in_another_unit_is_said(factor, said):
     wrong = frame_of(depth=frame_of().depth * factor)
     text = message(check, sets_of(wrong, wrong, wrong))
     assert text.startswith("The depth of the set 'training rooms' must be in metres, half of it between 0.05 and 300;")
-    assert text.endswith(f"likely {said}. Correct the scale.")
+    assert text.endswith(f"likely {said}. Correct the scale; the first of them is frame 0.")
 
 
 def test_one_frame_in_another_unit_is_said():
@@ -697,7 +698,9 @@ def test_a_set_without_depth_or_without_frames_is_said():
     )
     assert message(check, sets_of()) == "The set 'training rooms' has no frames."
     far = Listed(frame_of(depth=frame_of().depth + 20))
-    assert "Frames of the set 'validation' must have" in message(check, sets_of(frame_of(), good=far))
+    said = message(check, sets_of(frame_of(), good=far))
+    assert "Frames of the set 'validation' must have" in said
+    assert re.search(r"The median depth of \S.* is 2\d(\.\d)? m: is its scale right\?", said)
 
 
 def test_what_cannot_be_read_is_said_with_its_name():

@@ -131,7 +131,9 @@ def set_problems(name: str, looks: list[Look]) -> list[str]:
         if not low <= middle <= high:
             rule = f"The depth of the set {name!r} must be in metres, half of it between {low:g} and {high:g}"
             factor = 10 ** round(math.log10(middle / USUAL))
-            return [f"{rule}; its median is {middle:.3g}, likely {_times(factor)}. Correct the scale."]
+            first = next(look.name for look in looks if look.name)
+            found = f"its median is {middle:.3g}, likely {_times(factor)}"
+            return [f"{rule}; {found}. Correct the scale; the first of them is {first}."]
         odd = [look for look in looks if look.known >= LEAST and not low / 10 <= look.median <= high]
         if odd:
             rule = f"Depth must be in metres, half of it between {low:g} and {high:g}"
@@ -139,7 +141,9 @@ def set_problems(name: str, looks: list[Look]) -> list[str]:
     if max(look.known for look in looks) < LEAST:
         best = max(look.known for look in looks)
         rule = f"Frames of the set {name!r} must have at least {LEAST} pixels with a depth that counts"
-        return [f"{rule}; of the {len(looks)} that were looked at, the best has {best}."]
+        seen = [look for look in looks if not math.isnan(look.median)]
+        hint = f" The median depth of {seen[0].name} is {seen[0].median:.3g} m: is its scale right?" if seen else ""
+        return [f"{rule}; of the {len(looks)} that were looked at, the best has {best}.{hint}"]
     return []
 
 
