@@ -39,7 +39,7 @@ def is_there(pid):
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
 @pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_readers_end_with_their_training(start, how, tmp_path):
     script = tmp_path / "training.py"
     script.write_text(SCRIPT)
