@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from study_table import markdown
 from trajectories import named as label
 
-from trainonce.study.points import Final, Learned, Replay
+from trainonce.study.points import Learned, Replay
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def named(point: Point) -> str:
     """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20, lr 0.01'."""
     if isinstance(point, Learned):
         return f"{point.kind}, {label(point)}"
-    return f"{point.kind}, {label(point.of)}" if isinstance(point, (Replay, Final)) else f"{point.kind} {point.label}"
+    return f"{point.kind}, {label(point.of)}" if isinstance(point, Replay) else f"{point.kind} {point.label}"
 
 
 def spread(values: Sequence[float], metric: str) -> str:

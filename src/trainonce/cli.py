@@ -285,15 +285,13 @@ def _check_report(asked: argparse.Namespace) -> None:
 
 def _warnings(study: Study) -> str:
     """What trials warned of, in a line, with how many did."""
+    from trainonce.study.wording import kind_of
+
     keys = {key for item in study.items() for key in item.keys}
     said = [record.warnings for record in study.store.read().values() if record.key in keys]
-    kinds = Counter(kind for texts in said for kind in {_kind(text) for text in texts})
+    kinds = Counter(kind for texts in said for kind in {kind_of(text) or text for text in texts})
     told = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
     return textwrap.fill(f"Trials warned of: {told}.", 100) + "\n" if told else ""
-
-
-def _kind(text: str) -> str:
-    return text.partition(":")[0] if text.partition(" ")[0].endswith(":") else text
 
 
 def _failures(study: Study) -> int:

@@ -85,25 +85,21 @@ def _name(row: Row) -> str:
     return row.plan.partition("(")[0]
 
 
-def _kind(warning: str) -> str:
-    kind, found, _ = warning.partition(": ")
-    return kind if found else "Warning"
-
-
 def health(trials: Sequence[Listed]) -> str:
     """Warnings by their kind, failures with their errors, divergence."""
     said = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
     kinds: dict[str, list[tuple[str, int]]] = {}
     for warning, count in said.most_common():
-        kinds.setdefault(_kind(warning), []).append((warning.partition(": ")[2] or warning, count))
+        kind = wording.kind_of(warning)
+        kinds.setdefault(kind, []).append((warning.removeprefix(f"{kind}: "), count))
     parts = []
     for kind, messages in kinds.items():
-        total = sum(any(_kind(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
+        total = sum(any(wording.kind_of(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
         shown = "".join(
             f"<li>{markup.raw(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
         )
         more = f"<li class=quiet>and {len(messages) - 3} more like these</li>" if len(messages) > 3 else ""
-        parts.append(f"<h3>{markup.raw(kind)}, {_trials(total)}</h3><ul>{shown}{more}</ul>")
+        parts.append(f"<h3>{markup.raw(kind or 'Warning')}, {_trials(total)}</h3><ul>{shown}{more}</ul>")
     failed = [trial for trial in trials if trial.record.status == "failed"]
     if failed:
         again = sum(not trial.last for trial in failed)

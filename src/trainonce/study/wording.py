@@ -191,3 +191,13 @@ def table(summary: Summary) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def kind_of(warning: str) -> str:
+    """The kind that a recorded warning begins with, as in ``"Settled: the weights ..."``; nothing if it has none.
+
+    >>> kind_of("Settled: at 0.1 of the steps"), kind_of("The weights were not finite at the end: some loss was not.")
+    ('Settled', '')
+    """
+    first = warning.partition(" ")[0]
+    return first.removesuffix(":") if first.endswith(":") else ""

@@ -187,8 +187,11 @@ def attempt(
     fraction, seconds = _cost(trial, status, start)
     weights: list[float] = []
     if trial is not None and trial._criterion is not None:
-        with contextlib.suppress(*([RuntimeError] if status == "failed" else [])):
+        try:
             weights = trial._criterion.weights.tolist()
+        except RuntimeError:
+            if status != "failed":  # of a device that failed nothing can be read
+                raise
     if not all(map(math.isfinite, weights)):
         said.append("The weights were not finite at the end: some loss was not, or its gradient.")
     return Record(
