@@ -1,0 +1,63 @@
+"""How far focal lengths are off in generated rooms, frame by frame: of a network that ``--set keep_model=True`` kept.
+
+    python benchmarks/depth_focal.py out/rooms/trials/KEY/network.pt [--frames 20000] [--size 192 256] [--encoder lite0]
+
+Prints the mean, and what a quarter, half, three quarters and 95 % of the frames stay below, for frames that were
+trained on (as many as the test has), for those that choose, and for the test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+import torch
+
+from trainonce.recipes.depth import rooms
+from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
+from trainonce.recipes.depth.evaluate import seen
+from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.depth.metrics import focal
+from trainonce.recipes.depth.network import UniDepth
+from trainonce.recipes.depth.tasks import ROOMS
+from trainonce.recipes.segmentation.deeplab import load_weights
+
+PARTS = (0.25, 0.5, 0.75, 0.95)
+TOGETHER = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("network")
+    parser.add_argument("--frames", type=int, default=20_000, help="the number that was trained on")
+    parser.add_argument("--size", type=int, nargs=2, default=(192, 256))
+    parser.add_argument("--encoder", default="lite0")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    shape = tuple(asked.size)
+    settings = dataclasses.replace(ROOMS, encoder=asked.encoder, shape=shape, graphed=False)
+    convolves = asked.encoder in CONVOLUTIONAL
+    network = UniDepth(asked.encoder, settings.dim, settings.heads, settings.depths, pretrained=convolves)
+    load_weights(network, asked.encoder, asked.network, unused=())
+    network.to(device).eval()
+    sets = rooms.load(asked.seed, shape, (asked.frames, 100, 200))
+    trained_on = next(iter(sets.training.values()))
+    print(f"{'':<12}{'frames':>8}{'mean':>8}" + "".join(f"{part:>8.0%}" for part in PARTS))
+    named = {"trained on": trained_on, "validation": sets.validation.frames, "test": sets.test.frames}
+    for name, frames in named.items():
+        count = min(len(frames), len(sets.test.frames))
+        starts = range(0, count, TOGETHER)
+        found = torch.cat([errors(network, frames, start, count, settings, device) for start in starts])
+        parts = 100 * found.quantile(torch.tensor(PARTS))
+        print(f"{name:<12}{count:>8}{100 * found.mean():>7.2f}%" + "".join(f"{part:>7.2f}%" for part in parts))
+
+
+def errors(network, frames, start: int, count: int, settings, device: torch.device) -> torch.Tensor:
+    made = Frame(*frames.frames(range(start, min(start + TOGETHER, count)), device))
+    _, cameras = seen(network, made, settings)
+    return focal(cameras, made.camera).cpu()
+
+
+if __name__ == "__main__":
+    main()
