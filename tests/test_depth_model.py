@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import trainonce
 from trainonce.recipes.depth import attention, camera, rooms, training
 from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
+from trainonce.recipes.depth.decoder import said
 from trainonce.recipes.depth.harmonics import harmonics
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
@@ -120,6 +121,33 @@ def test_a_scaled_layer_is_added_whichever_is_scaled(monkeypatch, many):
     torch.testing.assert_close(found, expected)
     ours, theirs = (torch.autograd.grad(out.square().sum(), given) for out in (found, expected))
     torch.testing.assert_close(ours, theirs)
+
+
+def test_odd_widths_are_filled_up_with_zeros(monkeypatch):
+    torch.manual_seed(0)
+    mlp = MLP(81, out=16).double()
+    x, along = torch.randn(3, 5, 81).double(), torch.randn(3, 5, 16).double()
+
+    def found(many):
+        monkeypatch.setattr(attention, "MANY", many)
+        y = mlp(x)
+        return y, *torch.autograd.grad(y, list(mlp.parameters()), along)
+
+    products, widths = F.linear, []
+    monkeypatch.setattr(F, "linear", lambda *given: widths.append(given[1].shape) or products(*given))
+    for aligned, plain in zip(found(1), found(1 << 22), strict=True):
+        torch.testing.assert_close(aligned, plain)
+    assert widths == [(328, 88), (16, 328), (324, 81), (16, 324)]
+
+
+def test_a_convolution_to_one_channel_is_nine_products():
+    torch.manual_seed(0)
+    head, along = nn.Conv2d(5, 1, 3, padding=1).double(), torch.randn(2, 1, 4, 7).double()
+    x = torch.randn(2, 5, 4, 7, dtype=torch.float64, requires_grad=True)
+    wanted = (x, *head.parameters())
+    ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (said(head, x), head(x)))
+    for found, expected in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_norms_give_what_they_got():

@@ -254,7 +254,7 @@ def test_compiled_blocks_train_as_plain_ones(tmp_path, monkeypatch):
         train(tmp_path / name, tasks.rooms, **TINY, compile=name == "compiled", attention="nystrom")[0]
         for name in ("plain", "compiled")
     )
-    assert set(compiled) == {"ViTBlock", "Largest", "Block", "ConvBlock"}
+    assert set(compiled) == {"ViTBlock", "Largest", "Block", "ConvBlock", "MLP", "Harmonics"}
     assert compiling.weights == pytest.approx(plain.weights, rel=1e-5)
     assert compiling.metrics == pytest.approx(plain.metrics, rel=1e-3)
 

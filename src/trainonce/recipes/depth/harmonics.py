@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 DEGREE = 8
 
@@ -26,7 +26,11 @@ def harmonics(directions: Tensor, degree: int = DEGREE) -> Tensor:
     >>> harmonics(torch.tensor([0.0, 0.0, 1.0]), 1)
     tensor([0.2821, -0.0000, 0.4886, -0.0000])
     """
-    table = _table(degree, directions.device, directions.dtype)
+    return polynomials(directions, tabled(degree, directions.device, directions.dtype))
+
+
+def polynomials(directions: Tensor, table: Table) -> Tensor:
+    """The harmonics of a table."""
     x, y, z = directions.unsqueeze(-2).unbind(-1)
     factors = torch.addcmul(table.shifts, table.slopes, z.square()[..., None])
     while factors.shape[-2] > 1:
@@ -37,7 +41,14 @@ def harmonics(directions: Tensor, degree: int = DEGREE) -> Tensor:
     return by_height.index_select(-1, table.heights) * around.index_select(-1, table.angles)
 
 
-class _Table(NamedTuple):
+class Harmonics(nn.Module):
+    """The harmonics of a table, as a module: a compiler makes its many passes over memory one."""
+
+    def forward(self, directions: Tensor, table: Table, dtype: torch.dtype) -> Tensor:
+        return polynomials(directions, table).to(dtype)
+
+
+class Table(NamedTuple):
     """The numbers of all pairs of degree n and order m, 0 to n, and of all orders m, -degree to degree.
 
     :param slopes: Of factors that are linear in z², (factors, pairs), as are their ``shifts``.
@@ -58,7 +69,7 @@ class _Table(NamedTuple):
 
 
 @functools.cache
-def _table(degree: int, device: torch.device, dtype: torch.dtype) -> _Table:
+def tabled(degree: int, device: torch.device, dtype: torch.dtype) -> Table:
     pairs = [(n, m) for n in range(degree + 1) for m in range(n + 1)]
     every = [(n, m) for n in range(degree + 1) for m in range(-n, n + 1)]
     orders = range(-degree, degree + 1)
@@ -71,7 +82,7 @@ def _table(degree: int, device: torch.device, dtype: torch.dtype) -> _Table:
         [math.pi / 2 if m >= 0 else 0.0 for m in orders],
     ]
     places = [[pairs.index((n, abs(m))) for n, m in every], [m + degree for _, m in every]]
-    return _Table(
+    return Table(
         *(torch.tensor(row, device=device, dtype=dtype) for row in values),
         *(torch.tensor(row, device=device) for row in places),
     )

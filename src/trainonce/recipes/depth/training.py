@@ -12,13 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainonce.recipes import common
 from trainonce.recipes.depth import batches, pictures
-from trainonce.recipes.depth.attention import Block
+from trainonce.recipes.depth.attention import MLP, Block
 from trainonce.recipes.depth.check import check
 from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.decoder import ConvBlock
 from trainonce.recipes.depth.evaluate import scored, seen, stacked
 from trainonce.recipes.depth.flat import Flat
 from trainonce.recipes.depth.frames import Frame, Remembered, made
+from trainonce.recipes.depth.harmonics import Harmonics
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
@@ -165,8 +166,7 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         network.encoder.patch_embed.requires_grad_(False)
     if settings.network:
         load_weights(network, settings.encoder, settings.network, unused=())
-    torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = settings.precision != "float32"  # what a bfloat16 network convolves has 8 bits
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
     network.to(device)
     if settings.graphed:
         named = kinds(network)
@@ -191,7 +191,7 @@ def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
     """Let torch.compile fuse the small steps of each kind of block: once for all of a kind, which starts sooner."""
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # widths, training or not
     for module in network.modules():
-        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock)):
+        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock, MLP, Harmonics)):
             module.compile(dynamic=dynamic)
 
 
