@@ -116,7 +116,7 @@ def test_run_trains_once_and_says_where(tmp_path, capsys):
 def test_warnings_of_a_training_are_shown_and_trials_that_warned_are_counted(tmp_path, capsys):
     (tmp_path / "shaky.py").write_text(
         "import warnings, _tasks\nfrom trainonce.study import task\n\n\n"
-        "@task(terms=_tasks.TERMS, metric='error', direction='minimize')\n"
+        "@task(terms=_tasks.TERMS, metric='error', direction='minimize', unit='m')\n"
         "def shaky(trial):\n"
         "    for i in range(5):\n        warnings.warn(f'frame {i} is gone')\n"
         "    return _tasks.train(trial, 3)\n"
@@ -125,6 +125,7 @@ def test_warnings_of_a_training_are_shown_and_trials_that_warned_are_counted(tmp
     assert run("run", *given) == 0
     text = capsys.readouterr().out
     assert text.count("It warned: UserWarning: frame") == 3
+    assert re.search(r"test/error +[\d.]+ m\n", text)
     assert "frame 2 is gone" in text
     assert "and 2 more, in its record" in text
     assert run("compare", *given, "--plans", "one-shot,uniform", "--seeds", 2, "--no-report") == 0

@@ -67,6 +67,26 @@ def test_options_can_be_combined(tmp_path, settings):
     train(tmp_path, tasks.rooms, **(TINY | settings))
 
 
+@pytest.mark.filterwarnings("always:Views are")
+def test_a_shape_in_other_than_whole_patches_is_told(tmp_path):
+    record, _ = train(tmp_path, tasks.rooms, **TINY | {"shape": (30, 40), "steps": 1, "evaluations": 0})
+    told = "UserWarning: Views are 28 pixels high and 42 wide: shape=30,40 in whole patches of 14."
+    assert list(record.warnings) == [told]
+
+
+def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkeypatch):
+    whole = rooms.Generated.frame
+
+    def broken(self, index):
+        if self.first == 2100 and index == 0:
+            raise OSError("this frame is torn")
+        return whole(self, index)
+
+    monkeypatch.setattr(rooms.Generated, "frame", broken)
+    _, folder = train(tmp_path, tasks.rooms, **TINY | {"steps": 1, "evaluations": 0})
+    assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
+
+
 def test_a_small_network_learns_what_rooms_are_like(tmp_path):
     """Of held-out rooms a quarter more pixels are right than of a network that says 2.5 m, and the focal length is
     off by two thirds of what it was."""
@@ -449,7 +469,7 @@ def test_missing_data_is_one_sentence(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     command("unidepth-paper", tmp_path / "data", "--out", tmp_path / "out", code=1)
     said = capsys.readouterr().err
-    assert said.startswith("The data set 'scannet' is expected in ScanNetS.hdf5 or in a folder 'scannet'")
+    assert said.startswith("5 data sets are expected: in ScanNetS.hdf5 or in a folder 'scannet', in ")
     assert said.count("\n") == 1
 
 

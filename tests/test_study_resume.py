@@ -101,6 +101,7 @@ def test_the_time_before_the_interruption_counts(tmp_path, monkeypatch, capsys):
     content = torch.load(folder / CHECKPOINT, weights_only=True)
     torch.save(content | {"seconds": 1000.0}, folder / CHECKPOINT)
     assert 1000 < run(tmp_path / "b", stop_at=6, flag=flag)[0].seconds < 1060
+    assert capsys.readouterr().out.count(f"The trial goes on from step {content['steps']}, ") == 1
 
 
 @pytest.mark.parametrize("plan", ["uw", "dwa", "random-weights"])

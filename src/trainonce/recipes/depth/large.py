@@ -42,6 +42,9 @@ def load(
             raise ValueError(f"The large data sets are {quoted(hdf5.LAYOUTS)}; got {name!r}.{hint}")
     if not trained or not tested:
         raise ValueError(f"There must be a data set to train on and one to test with; got {trained} and {tested}.")
+    missing = [name for name in dict.fromkeys([*trained, *tested]) if not _present(root, name)]
+    if missing:
+        raise ValueError(_expected(root, missing))
     training = {name: frames(root, name, training=True, size=size) for name in trained}
     own = {name: _examined(root, name, size) for name in trained}
     foreign = {name: _examined(root, name, size) for name in tested}
@@ -57,8 +60,20 @@ def frames(root: str | os.PathLike[str], name: str, *, training: bool, size: tup
     """The frames of one data set, from its HDF5 files where they are there, else from its folder."""
     if hdf5.present(root, name):
         return hdf5.frames(root, name, training=training, size=size)
-    folder = Path(root, name)
-    if folders.present(folder):
-        return folders.frames(folder, training=training, size=size)
-    expected = f"{hdf5.LAYOUTS[name].file.replace('#', '0')} or in a folder {name!r}"
-    raise ValueError(f"The data set {name!r} is expected in {expected} of {root}; {contents(Path(root))}")
+    if _present(root, name):
+        return folders.frames(Path(root, name), training=training, size=size)
+    raise ValueError(_expected(root, [name]))
+
+
+def _present(root: str | os.PathLike[str], name: str) -> bool:
+    return hdf5.present(root, name) or folders.present(Path(root, name))
+
+
+def _expected(root: str | os.PathLike[str], names: Sequence[str]) -> str:
+    """Where data sets should be, and what is there."""
+    places = [f"{hdf5.LAYOUTS[name].file.replace('#', '0')} or in a folder {name!r}" for name in names]
+    if len(names) == 1:
+        what = f"The data set {names[0]!r} is expected in {places[0]}"
+    else:
+        what = f"{len(names)} data sets are expected: " + ", ".join(f"in {place}" for place in places) + ","
+    return f"{what} of {root}; {contents(Path(root))}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,6 +47,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         objective = wrapped(network, settings, device)
         if settings.check:
             common.checked(lambda: check(sets))
+    _told_of_rounding(settings, network.patch)
     saved = trial.restore()
     criterion = trial.criterion()
     steps = optimizer(network, settings)
@@ -195,6 +197,14 @@ def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
             module.compile(dynamic=dynamic)
 
 
+def _told_of_rounding(settings: Settings, patch: int) -> None:
+    """A network sees whole patches: a shape of other sizes becomes the nearest."""
+    if settings.shape and (seen := batches.shape_of(settings, patch, 0, 0)) != settings.shape:
+        asked = ",".join(map(str, settings.shape))
+        text = f"Views are {seen[0]} pixels high and {seen[1]} wide: shape={asked} in whole patches of {patch}."
+        warnings.warn(text, stacklevel=3)
+
+
 def graphed(objective: Objective, patch: int, settings: Settings, device: torch.device) -> Any:
     """The objective, recorded."""
     height, width = batches.shape_of(settings, patch, 0, 0)
@@ -231,7 +241,7 @@ def _unsynced(objective: nn.Module) -> contextlib.AbstractContextManager[None]:
 def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
     """Some frames of the test set with their depth, the network's, and its error; and one as a cloud of points."""
     network.eval()
-    frames = [sets.test.frames.frame(i) for i in spread(len(sets.test.frames), PICTURES)]
+    frames = [batches.readable(sets.test.frames, i, []) for i in spread(len(sets.test.frames), PICTURES)]
     found = [seen(network, stacked([frame], trial.device), settings) for frame in frames]
     rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
     pictures.panel(rows, trial.dir / "pictures" / "depth.png")
