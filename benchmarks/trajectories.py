@@ -28,8 +28,8 @@ def main() -> None:
             runs.setdefault(point, []).append(history)
     with style.panel(None) as axes:
         ends = []
-        for number, (point, histories) in enumerate(sorted(runs.items(), key=lambda run: last(run[1][0], term))):
-            colour = COLOURS[number % len(COLOURS)]
+        for number, (point, histories) in enumerate(sorted(runs.items(), key=lambda run: named(run[0]))):
+            colour = COLOURS[number % len(COLOURS)]  # the same in the pictures of all terms
             for history in histories:
                 axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
             ended = sorted(last(history, term) for history in histories)

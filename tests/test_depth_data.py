@@ -457,13 +457,13 @@ def test_the_large_sets_are_found_in_files_and_in_folders(where, request):
 def test_a_large_set_that_is_not_there_is_said(tmp_path):
     write_scannet(tmp_path)
     assert message(large.load, tmp_path, trained=("scannet", "argoverse2"), tested=("scannet",)) == (
-        f"The data set 'argoverse2' is expected in AV2_viz.hdf5 or in a folder 'argoverse2' of {tmp_path}; "
-        f"{tmp_path} holds ScanNetS.hdf5."
+        f"{tmp_path} must hold the data set 'argoverse2' (AV2_viz.hdf5, or a folder argoverse2); {tmp_path} holds "
+        "ScanNetS.hdf5."
     )
     assert message(large.load, tmp_path) == (
-        "4 data sets are expected: in AV2_viz.hdf5 or in a folder 'argoverse2', in Waymo_viz.hdf5 or in a folder "
-        "'waymo', in nuscenes/nuscenes_0.hdf5 or in a folder 'nuscenes', in SUNRGB.hdf5 or in a folder 'sunrgbd', of "
-        f"{tmp_path}; {tmp_path} holds ScanNetS.hdf5."
+        f"{tmp_path} must hold the data sets 'argoverse2' (AV2_viz.hdf5, or a folder argoverse2), 'waymo' "
+        "(Waymo_viz.hdf5, or a folder waymo), 'nuscenes' (nuscenes/nuscenes_0.hdf5, or a folder nuscenes), 'sunrgbd' "
+        f"(SUNRGB.hdf5, or a folder sunrgbd); {tmp_path} holds ScanNetS.hdf5."
     )
     assert "got 'scanet'. Did you mean 'scannet'?" in message(large.load, tmp_path, trained=["scanet"])
     assert "one to test with; got" in message(large.load, tmp_path, tested=[])

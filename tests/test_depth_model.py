@@ -11,7 +11,7 @@ import trainonce
 from trainonce.recipes.depth import attention, camera, rooms, training
 from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
 from trainonce.recipes.depth.decoder import said
-from trainonce.recipes.depth.harmonics import harmonics
+from trainonce.recipes.depth.harmonics import harmonics, tabled
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
@@ -40,7 +40,8 @@ def test_harmonics_are_orthonormal():
     turn = torch.arange(18, dtype=torch.double) * 2 * math.pi / 18
     around = (1 - z**2).sqrt()
     x, y = around[:, None] * turn.cos(), around[:, None] * turn.sin()
-    every = harmonics(torch.stack([x, y, z[:, None].expand_as(x)], -1)).flatten(0, 1)
+    directions = torch.stack([x, y, z[:, None].expand_as(x)], -1)
+    every = harmonics(directions, tabled(dtype=directions.dtype)).flatten(0, 1)
     area = (weights[:, None] * 2 * math.pi / 18).expand_as(x).flatten()
     torch.testing.assert_close(every.T @ (every * area[:, None]), torch.eye(81, dtype=torch.double), atol=1e-12, rtol=0)
 
@@ -64,7 +65,7 @@ def _legendre(count):
 def test_the_first_harmonics_are_the_coordinates():
     d = F.normalize(torch.randn(5, 3, dtype=torch.double), dim=1)
     expected = torch.stack([torch.full((5,), 0.2820948), *(0.4886025 * s for s in (-d[:, 1], d[:, 2], -d[:, 0]))], 1)
-    torch.testing.assert_close(harmonics(d, 1), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(harmonics(d, tabled(1)), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 5, 8])
@@ -73,8 +74,8 @@ def test_harmonics_are_what_recurrences_give(degree):
     some = torch.randn(40, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     d = F.normalize(torch.cat([some, torch.eye(3), -torch.eye(3)]), dim=1)
     expected = torch.tensor([_harmonics(*row, degree) for row in d.tolist()], dtype=torch.double)
-    torch.testing.assert_close(harmonics(d, degree), expected, atol=1e-13, rtol=0)
-    torch.testing.assert_close(harmonics(d.float(), degree), expected.float(), atol=5e-6, rtol=0)
+    torch.testing.assert_close(harmonics(d, tabled(degree, dtype=d.dtype)), expected, atol=1e-13, rtol=0)
+    torch.testing.assert_close(harmonics(d.float(), tabled(degree)), expected.float(), atol=5e-6, rtol=0)
 
 
 def _harmonics(x, y, z, degree):
@@ -345,7 +346,8 @@ def test_depth_is_read_off_as_described():
     seen = []
     for i, embed in enumerate(network.embed):
         smaller = F.interpolate(rays.float(), (2 * 2**i, 3 * 2**i), mode="bilinear", antialias=True)
-        seen.append(embed(harmonics(F.normalize(smaller, dim=1).flatten(2).mT).double()))
+        directions = F.normalize(smaller, dim=1).flatten(2).mT
+        seen.append(embed(harmonics(directions, tabled(dtype=directions.dtype)).double()))
     x = network.start(torch.cat(list(maps[0]), -1)[None])
     x = network.aggregate(x, torch.cat(list(maps[0]))[None], context_at=places)
     x = network.prompt(x, seen[0])

@@ -101,7 +101,6 @@ def test_the_time_before_the_interruption_counts(tmp_path, monkeypatch, capsys):
     content = torch.load(folder / CHECKPOINT, weights_only=True)
     torch.save(content | {"seconds": 1000.0}, folder / CHECKPOINT)
     assert 1000 < run(tmp_path / "b", stop_at=6, flag=flag)[0].seconds < 1060
-    assert capsys.readouterr().out.count(f"The trial goes on from step {content['steps']}, ") == 1
 
 
 @pytest.mark.parametrize("plan", ["uw", "dwa", "random-weights"])
@@ -113,6 +112,13 @@ def test_peers_end_as_if_they_had_not_been_stopped(tmp_path, plan, capsys):
     resumed, _ = run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
     assert resumed.metrics == straight.metrics
     assert resumed.weights == straight.weights
+
+
+def test_a_study_says_which_trials_go_on(tmp_path, capsys):
+    study = Study(slow.using(stop_at=6, flag=str(tmp_path / "flag")), tmp_path / "b", seeds=2).add("one-shot")
+    for said in (False, True, False):
+        study.run(workers=0)
+        assert ("1 trial goes on from a checkpoint.\n" in capsys.readouterr().out) == said
 
 
 def test_what_a_checkpoint_has_kept_is_paid_once(tmp_path, capsys):

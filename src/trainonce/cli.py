@@ -116,8 +116,9 @@ def run(asked: argparse.Namespace) -> int:
     study.run(workers=asked.workers, device=asked.device)
     record = study.store.read()[study.items()[-1].keys[0]]
     if record.status != "failed":
-        units = {key: f" {task.unit}".rstrip() for key in (task.select_key, task.report_key)}
-        print("\n".join(f"{name:<24} {value:.5g}{units.get(name, '')}" for name, value in record.metrics.items()))
+        for name, value in record.metrics.items():
+            unit = task.unit if name.rpartition("/")[2] == task.metric else ""
+            print(f"{name:<24} {value:.5g} {unit}".rstrip())
         print(wording.weights_line(record.weights, task.terms))
         for text in record.warnings[:WARNINGS]:
             print(textwrap.fill(f"It warned: {text}", 100))

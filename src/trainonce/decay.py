@@ -63,7 +63,7 @@ def attach(
     :param decay: The strength :math:`\rho \ge 0`.
     :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
     :param preset: ``"printed"``: negentropy and softplus, the algorithm as printed. ``"consistent"``: softplus alone,
-        the reading that reproduces the weights the paper reports.
+        the reading whose balance is near the weights the paper reports.
     :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` to use, instead of a preset.
     :param coupled: Add :math:`\rho \nabla R` to the exponents' gradient instead, so that it passes through momentum and
         Adam. The returned loss stays as it is.

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
+from trainonce.study.trial import CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,8 @@ def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
     there = sum(record.key in keys and record.status != "failed" for record in store.read().values())
     if there:
         print(f"{there} of {len(keys)} trials are already in {store.shown}.", flush=True)
+    if begun := sum((store.folder(key) / CHECKPOINT).is_file() for key in keys):
+        print("1 trial goes" if begun == 1 else f"{begun} trials go", "on from a checkpoint.", flush=True)
     make = Live if sys.stdout.isatty() else Lines
     return make(task, len(keys), there)
 

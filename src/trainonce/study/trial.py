@@ -140,9 +140,6 @@ class Trial:
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
         self._spent = self._kept_seconds = found.seconds
         self.kept = self.fraction
-        self._note = f"goes on from step {self.steps}"
-        if ranks.is_first():
-            print(f"The trial goes on from step {self.steps}, where it was interrupted.", flush=True)
         return found.state
 
     @property

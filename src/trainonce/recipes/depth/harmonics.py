@@ -17,20 +17,15 @@ from torch import Tensor, nn
 DEGREE = 8
 
 
-def harmonics(directions: Tensor, degree: int = DEGREE) -> Tensor:
-    """All real spherical harmonics up to a degree, of unit directions (..., 3): (..., (degree + 1)²).
+def harmonics(directions: Tensor, table: Table) -> Tensor:
+    """All real spherical harmonics up to the table's degree, of unit directions (..., 3): (..., (degree + 1)²).
 
     Harmonic (n, m) stands at n(n + 1) + m, and has the sign (-1)^m, so that degree 1 is proportional to (-y, z, -x).
     Not to be differentiated: an angle has no gradient at the poles.
 
-    >>> harmonics(torch.tensor([0.0, 0.0, 1.0]), 1)
+    >>> harmonics(torch.tensor([0.0, 0.0, 1.0]), tabled(1))
     tensor([0.2821, -0.0000, 0.4886, -0.0000])
     """
-    return polynomials(directions, tabled(degree, directions.device, directions.dtype))
-
-
-def polynomials(directions: Tensor, table: Table) -> Tensor:
-    """The harmonics of a table."""
     x, y, z = directions.unsqueeze(-2).unbind(-1)
     factors = torch.addcmul(table.shifts, table.slopes, z.square()[..., None])
     while factors.shape[-2] > 1:
@@ -42,10 +37,10 @@ def polynomials(directions: Tensor, table: Table) -> Tensor:
 
 
 class Harmonics(nn.Module):
-    """The harmonics of a table, as a module: a compiler makes its many passes over memory one."""
+    """The function as a module: a compiler makes its many passes over memory one."""
 
     def forward(self, directions: Tensor, table: Table, dtype: torch.dtype) -> Tensor:
-        return polynomials(directions, table).to(dtype)
+        return harmonics(directions, table).to(dtype)
 
 
 class Table(NamedTuple):
@@ -69,7 +64,8 @@ class Table(NamedTuple):
 
 
 @functools.cache
-def tabled(degree: int, device: torch.device, dtype: torch.dtype) -> Table:
+def tabled(degree: int = DEGREE, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Table:
+    """What the harmonics up to a degree are made of."""
     pairs = [(n, m) for n in range(degree + 1) for m in range(n + 1)]
     every = [(n, m) for n in range(degree + 1) for m in range(-n, n + 1)]
     orders = range(-degree, degree + 1)

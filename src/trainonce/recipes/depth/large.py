@@ -71,9 +71,5 @@ def _present(root: str | os.PathLike[str], name: str) -> bool:
 
 def _expected(root: str | os.PathLike[str], names: Sequence[str]) -> str:
     """Where data sets should be, and what is there."""
-    places = [f"{hdf5.LAYOUTS[name].file.replace('#', '0')} or in a folder {name!r}" for name in names]
-    if len(names) == 1:
-        what = f"The data set {names[0]!r} is expected in {places[0]}"
-    else:
-        what = f"{len(names)} data sets are expected: " + ", ".join(f"in {place}" for place in places) + ","
-    return f"{what} of {root}; {contents(Path(root))}"
+    places = [f"{name!r} ({hdf5.LAYOUTS[name].file.replace('#', '0')}, or a folder {name})" for name in names]
+    return f"{root} must hold the data set{'s' * (len(names) > 1)} {', '.join(places)}; {contents(Path(root))}"

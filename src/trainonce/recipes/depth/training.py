@@ -190,10 +190,11 @@ def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.M
 
 
 def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
-    """Let torch.compile fuse the small steps of each kind of block: once for all of a kind, which starts sooner."""
+    """Let torch.compile fuse the small steps of each kind of module: once for all of a kind, which starts sooner."""
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # widths, training or not
-    for module in network.modules():
-        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock, MLP, Harmonics)):
+    for name, module in network.named_modules():
+        part_of_a_block = name.endswith(".inner")
+        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock, MLP, Harmonics)) and not part_of_a_block:
             module.compile(dynamic=dynamic)
 
 
@@ -241,7 +242,12 @@ def _unsynced(objective: nn.Module) -> contextlib.AbstractContextManager[None]:
 def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
     """Some frames of the test set with their depth, the network's, and its error; and one as a cloud of points."""
     network.eval()
-    frames = [batches.readable(sets.test.frames, i, []) for i in spread(len(sets.test.frames), PICTURES)]
+    frames = []
+    for i in spread(len(sets.test.frames), PICTURES):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # it has been warned of, when it was left out
+            frames.append(sets.test.frames.frame(i))
+    if not frames:
+        raise ValueError("the frames that were chosen for them cannot be read")
     found = [seen(network, stacked([frame], trial.device), settings) for frame in frames]
     rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
     pictures.panel(rows, trial.dir / "pictures" / "depth.png")
