@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import trainonce
 from trainonce.recipes.depth import attention, camera, rooms, training
 from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
-from trainonce.recipes.depth.decoder import said
+from trainonce.recipes.depth.decoder import doubled, said
 from trainonce.recipes.depth.harmonics import harmonics, tabled
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
@@ -149,6 +149,21 @@ def test_a_convolution_to_one_channel_is_nine_products():
     ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (said(head, x), head(x)))
     for found, expected in zip(ours, torchs, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("size", [(1, 3), (4, 5), (37, 55)])
+def test_a_doubled_size_is_what_torch_interpolates(size):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
+    expected = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+    torch.testing.assert_close(doubled(x), expected, rtol=0, atol=1e-6)  # the weights are float32
+    along = torch.randn_like(expected)
+    ours, torchs = (torch.autograd.grad(y, x, along)[0] for y in (doubled(x), expected))
+    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-5)
+    same = torch.full((1, 1, *size), 0.75, dtype=torch.bfloat16)
+    assert (doubled(same) == 0.75).all()  # narrow weights add up to 1
+    narrow = doubled(x.detach().bfloat16()).float()
+    assert (narrow - expected).abs().max() < 0.03
 
 
 def test_norms_give_what_they_got():

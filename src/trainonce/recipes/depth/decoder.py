@@ -96,8 +96,36 @@ class Up(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.narrow(self.blocks(x))
-        found: Tensor = self.smooth(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True))
+        twice = doubled(x) if x.is_cuda else F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+        found: Tensor = self.smooth(twice)
         return found
+
+
+def doubled(x: Tensor) -> Tensor:
+    """Features (batch, channels, height, width) at twice the size, between the nearest four, corners on corners.
+
+    As a product along either axis: on a GPU that is faster, the backward pass above all, which adds in a fixed order.
+    """
+    batch, channels, height, width = x.shape
+    down, across = (_doubling(count, x) for count in (height, width))
+    rows = torch.bmm(down.expand(batch, -1, -1), x.permute(0, 2, 3, 1).reshape(batch, height, -1))
+    both = torch.bmm(across.expand(2 * height * batch, -1, -1), rows.view(-1, width, channels))
+    return both.view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
+
+
+def _doubling(count: int, like: Tensor) -> Tensor:
+    """What each of so many cells counts in each of twice as many, (2 count, count).
+
+    In a narrow type places are rounded to what it can hold, so that the two neighbours of a place count 1 together.
+    """
+    steps, cells = torch.arange(2 * count, device=like.device) * (count - 1), 2 * count - 1
+    before, beyond = steps // cells, (steps % cells) / cells
+    if like.dtype in (torch.bfloat16, torch.float16):
+        finest = torch.finfo(like.dtype).eps / 2
+        beyond = (beyond / finest).round() * finest
+    far = torch.arange(count, device=like.device) - before[:, None]
+    weights = (far == 0) * (1 - beyond[:, None]) + (far == 1) * beyond[:, None]
+    return weights.to(like.dtype)
 
 
 class ConvBlock(nn.Module):
