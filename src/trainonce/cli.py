@@ -92,7 +92,7 @@ def compare(asked: argparse.Namespace) -> int:
     names = ", ".join(plan.name for plan in study.plans)
     print(f"{task.name}: {task.about}")
     print(textwrap.fill(f"{count} trials: {names}; {_seeds(study)}. Results go to {out}.", 100))
-    if study.changed:
+    if study.changed and study.store.read():
         print("The task or its settings have changed: earlier trials in this folder are kept, and not used.")
     summary = study.run(workers=asked.workers, device=asked.device)
     print(f"\n{wording.plain(summary)}\n")
