@@ -7,7 +7,6 @@ import multiprocessing
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import plans, progress, runner, schedule
-from trainonce.study.inventory import Inventory
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 from trainonce.study.task import Task
@@ -36,7 +35,6 @@ class Study:
         self.margin = task.margin
         self.plans: list[plans.Plan] = []
         self.store = Store(out)
-        self._data = task.inventory
         self._known = self._adopt()
 
     def _adopt(self) -> list[dict[str, Any]]:
@@ -51,16 +49,7 @@ class Study:
                 "Choose another folder."
             )
         self.changed = manifest["task"]["identity"] != self.task.identity
-        if self.changed:
-            return []
-        self._data = Inventory(*manifest["data"]) if manifest.get("data") else self.task.inventory
-        if self.task.inventory not in (None, self._data):
-            raise ValueError(
-                f"The folder {self.store.shown} holds a study of other data: it began with {self._data}, and now there "
-                f"are {self.task.inventory}, of other names or sizes. Choose another folder, or bring the data back; "
-                f"if they are the same in another form, take 'data' out of {self.store.manifest}."
-            )
-        return list(manifest["plans"])
+        return [] if self.changed else list(manifest["plans"])
 
     #: Whether the folder's earlier trials are of another version of the task; they are kept, and not used.
     changed = False
@@ -112,8 +101,7 @@ class Study:
         return Summary(self._manifest(), self.store.read_all(), self.store.path)
 
     def _manifest(self) -> dict[str, Any]:
-        found = {} if self._data is None else {"data": list(self._data)}
-        return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merged(), **found}
+        return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merged()}
 
     def _merged(self) -> list[dict[str, Any]]:
         """The plans of this run and of earlier ones, each with all seeds it was asked for."""

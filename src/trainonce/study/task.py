@@ -12,12 +12,11 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainonce.study import ranks
-from trainonce.study.inventory import Inventory, inventory
 from trainonce.terms import check_names, did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ class Task(Splits):
     preload: tuple[str, ...] = ()
     incidental: tuple[str, ...] = ()
     version: int | None = None
-    data: Callable[[Mapping[str, Any]], Iterable[str | os.PathLike[str]]] | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
@@ -115,16 +113,6 @@ class Task(Splits):
         if ranks.count() > 1:  # each process has a batch of its own, so their number is a setting, too
             content.append(ranks.count())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-    @functools.cached_property
-    def inventory(self) -> Inventory | None:
-        """The files that the task reads; None where it does not say which, or they are not there."""
-        if self.data is None:
-            return None
-        try:
-            return inventory(self.data(self.settings))
-        except (OSError, ValueError):  # to be told by the task itself
-            return None
 
     def _told_settings(self) -> dict[str, Any]:
         """The settings that matter as JSON; whatever else in the words by which Python shows it."""
@@ -187,7 +175,6 @@ def task(
     preload: Sequence[str] = (),
     incidental: Sequence[str] = (),
     version: int | None = None,
-    data: Callable[[Mapping[str, Any]], Iterable[str | os.PathLike[str]]] | None = None,
     name: str | None = None,
 ) -> Callable[[TrainFunction], Task]:
     """Make a task of a training function.
@@ -211,8 +198,6 @@ def task(
         was when they change, and its record does not hold them.
     :param version: A number that you raise when the task's code changes what comes out, so that earlier trials are not
         mixed with later ones. By default every change of the file counts.
-    :param data: A function from the settings to the files and folders that the task reads. A study that finds others
-        than it began with, by their names and sizes, says so instead of mixing results.
     :param name: By default the function's.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
@@ -255,7 +240,6 @@ def task(
             tuple(preload),
             tuple(incidental),
             version,
-            data,
             settings,
         )
 

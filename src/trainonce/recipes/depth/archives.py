@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NYU, TUM, KITCHEN = "nyuv2_320", "tum_fr1_320", "sevenscenes_redkitchen_320"
-NAMES = (NYU, TUM, KITCHEN)
 PROTOCOLS = ("nyu",)
 METRES = Range(0.005, 10.0)
 MILLIMETRES = Coding(1000.0)
@@ -64,11 +63,11 @@ def load(root: str | os.PathLike[str], protocol: str = "nyu", size: tuple[int, i
 
 def remembered(root: str | os.PathLike[str], protocol: str = "nyu", size: tuple[int, int] | None = None) -> Sets:
     """As :func:`load`. Frames of archives are read once in a process, however many trainings it does: about 1 GB."""
-    found = places(root)
-    if not found or any(path.is_dir() for path in found):
-        return load(root, protocol, size)
-    packed = tuple((str(path), path.stat().st_mtime_ns) for path in found)
-    return _remembered(str(root), protocol, size, packed)
+    names = (NYU, TUM, KITCHEN)
+    paths = [Path(root), *(Path(root) / f"{name}.zip" for name in names)]
+    packed = tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
+    unpacked = Path(root).name in names or any((Path(root) / name).is_dir() for name in names)
+    return load(root, protocol, size) if unpacked or not packed else _remembered(str(root), protocol, size, packed)
 
 
 @functools.lru_cache(maxsize=1)
@@ -145,24 +144,14 @@ def spread_runs(numbers: Sequence[int], share: float) -> list[int]:
 
 def members(root: str | os.PathLike[str], name: str) -> dict[str, Place] | None:
     """The files of an archive by their names in it: ``root``, or what is called so in it, unpacked or not."""
-    path = _place(Path(root), name)
-    if path is None or path.is_dir():
-        return None if path is None else files.listing(path, "")
-    inside = f"{name}/"
-    names = [each for each in files.archive(str(path)).namelist() if each.startswith(inside)]
-    return {each.removeprefix(inside): Place(str(path), each) for each in names if not each.endswith("/")}
-
-
-def places(root: str | os.PathLike[str]) -> list[Path]:
-    """The archives and folders that are read."""
-    return [path for name in NAMES if (path := _place(Path(root), name)) is not None]
-
-
-def _place(root: Path, name: str) -> Path | None:
+    root = Path(root)
     for path in (root / name, root / f"{name}.zip", root):
-        unpacked = path.is_dir() and (path / "meta.json").is_file() and path.name == name
-        if unpacked or (path.is_file() and path.name == f"{name}.zip"):
-            return path
+        if path.is_dir() and (path / "meta.json").is_file() and path.name == name:
+            return files.listing(path, "")
+        if path.is_file() and path.name == f"{name}.zip":
+            inside = f"{name}/"
+            names = [each for each in files.archive(str(path)).namelist() if each.startswith(inside)]
+            return {each.removeprefix(inside): Place(str(path), each) for each in names if not each.endswith("/")}
     return None
 
 

@@ -65,17 +65,6 @@ def frames(root: str | os.PathLike[str], name: str, *, training: bool, size: tup
     raise ValueError(_expected(root, [name]))
 
 
-def places(root: str | os.PathLike[str], names: Sequence[str] = (*TRAINED, *TESTED)) -> list[Path]:
-    """The files and folders that are read."""
-    found: list[Path] = []
-    for name in names:
-        if hdf5.present(root, name):
-            found += map(Path, hdf5.find(root, name)[1])
-        else:
-            found.append(Path(root, name))
-    return found
-
-
 def _present(root: str | os.PathLike[str], name: str) -> bool:
     return hdf5.present(root, name) or folders.present(Path(root, name))
 

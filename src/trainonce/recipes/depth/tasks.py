@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainonce.recipes.common import data_root
 from trainonce.recipes.depth.losses import TERMS
@@ -16,9 +16,6 @@ from trainonce.recipes.settings import configured
 from trainonce.study import task, told_plainly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from trainonce.study import Trial
 
 
@@ -49,12 +46,6 @@ def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
     return train(trial, sets, settings)
 
 
-def _of_nyu(settings: Mapping[str, Any]) -> list[Path]:
-    from trainonce.recipes.depth import archives
-
-    return archives.places(data_root(settings["data_root"]))
-
-
 NYU = Settings(
     protocol="nyu",
     shape=(192, 256),
@@ -79,7 +70,6 @@ NYU = Settings(
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 0.01},
     incidental=INCIDENTAL,
     version=1,
-    data=_of_nyu,
     name="nyu",
 )
 @configured(NYU)
@@ -92,12 +82,6 @@ def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
         load = archives.remembered if settings.resident else archives.load
         sets = load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
-
-
-def _of_the_paper(settings: Mapping[str, Any]) -> list[Path]:
-    from trainonce.recipes.depth import large
-
-    return large.places(data_root(settings["data_root"]))
 
 
 PAPER = Settings(
@@ -128,7 +112,6 @@ PAPER = Settings(
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 1.35e-4},
     incidental=INCIDENTAL,
     version=1,
-    data=_of_the_paper,
     name="unidepth-paper",
 )
 @configured(PAPER)

@@ -157,11 +157,6 @@ def find(root: str | os.PathLike[str]) -> Path:
     raise ValueError(f"CamVid is expected as a folder or a zip archive with {expected}; {files.contents(root)}")
 
 
-def places(root: str | os.PathLike[str]) -> list[Path]:
-    """The files that are read."""
-    return sorted({Path(place.path) for place in _members(find(root)).values()})
-
-
 def official(name: str) -> str:
     """The official split of a frame, which its drive and number tell.
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainonce.recipes.common import data_root
 from trainonce.recipes.segmentation.losses import TERMS
@@ -18,9 +18,6 @@ from trainonce.recipes.settings import configured
 from trainonce.study import task, told_plainly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from trainonce.study import Trial
 
 # The generated scenes
@@ -53,12 +50,6 @@ def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
 # CamVid
 
 
-def _of_camvid(settings: Mapping[str, Any]) -> list[Path]:
-    from trainonce.recipes.segmentation import camvid as data
-
-    return data.places(data_root(settings["data_root"]))
-
-
 CAMVID = Settings(
     protocol="day2dusk",
     crop=(256, 256),
@@ -85,7 +76,6 @@ CAMVID = Settings(
     one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 0.01},  # the paper's for AdamW
     incidental=INCIDENTAL,
     version=1,
-    data=_of_camvid,
     name="camvid",
 )
 @configured(CAMVID)
@@ -100,14 +90,6 @@ def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
 
 
 # The paper
-
-
-def _of_the_paper(settings: Mapping[str, Any]) -> list[Path]:
-    from trainonce.recipes.segmentation import acdc, cityscapes, files
-
-    root = data_root(settings["data_root"])
-    of = ((cityscapes.find(root), ("leftImg8bit", "gtFine")), (acdc.find(root), ("rgb_anon", "gt")))
-    return [files.part(folder, name) for folder, names in of for name in names]
 
 
 PAPER = Settings(
@@ -134,7 +116,6 @@ PAPER = Settings(
     one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 2.5e-4},
     incidental=INCIDENTAL,
     version=1,
-    data=_of_the_paper,
     name="ciss-paper",
 )
 @configured(PAPER)
