@@ -16,8 +16,9 @@ from _tasks import TERMS
 
 import trainonce
 from trainonce import cli
-from trainonce.study import Study, task
+from trainonce.study import Study, progress, task
 from trainonce.study.points import HISTORY, Learned
+from trainonce.study.store import Store
 from trainonce.study.trial import CHECKPOINT, Trial, read_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
@@ -118,7 +119,15 @@ def test_a_study_says_which_trials_go_on(tmp_path, capsys):
     study = Study(slow.using(stop_at=6, flag=str(tmp_path / "flag")), tmp_path / "b", seeds=2).add("one-shot")
     for said in (False, True, False):
         study.run(workers=0)
-        assert ("1 trial goes on from a checkpoint.\n" in capsys.readouterr().out) == said
+        assert ("1 trial has a checkpoint to go on from.\n" in capsys.readouterr().out) == said
+    for item in study.items():
+        for at in (study, Study(study.task, tmp_path / "new").add("one-shot")):
+            at.store.folder(item.keys[0]).mkdir(parents=True, exist_ok=True)
+            (at.store.folder(item.keys[0]) / CHECKPOINT).touch()
+    progress.listener(study.task, study.items(), study.store)
+    assert "checkpoint" not in capsys.readouterr().out  # they are done
+    progress.listener(study.task, study.items(), Store(tmp_path / "new"))
+    assert "2 trials have checkpoints to go on from.\n" in capsys.readouterr().out
 
 
 def test_what_a_checkpoint_has_kept_is_paid_once(tmp_path, capsys):

@@ -47,7 +47,7 @@ def written(writers: Mapping[str, Callable[[], None]]) -> None:
     for what, write in writers.items():
         try:
             write()
-        except (ImportError, OSError, ValueError, RuntimeError) as error:
+        except (ImportError, OSError, ValueError, RuntimeError, IndexError) as error:
             warnings.warn(f"{what} written: {error}", stacklevel=3)
 
 

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
     """The one that suits where the output goes."""
     keys = {key for item in everything for key in item.keys}
-    there = sum(record.key in keys and record.status != "failed" for record in store.read().values())
+    there = {key for key, record in store.read().items() if key in keys and record.status != "failed"}
     if there:
-        print(f"{there} of {len(keys)} trials are already in {store.shown}.", flush=True)
-    if begun := sum((store.folder(key) / CHECKPOINT).is_file() for key in keys):
-        print("1 trial goes" if begun == 1 else f"{begun} trials go", "on from a checkpoint.", flush=True)
+        print(f"{len(there)} of {len(keys)} trials are already in {store.shown}.", flush=True)
+    if begun := sum((store.folder(key) / CHECKPOINT).is_file() for key in keys - there):
+        what = "1 trial has a checkpoint" if begun == 1 else f"{begun} trials have checkpoints"
+        print(f"{what} to go on from.", flush=True)
     make = Live if sys.stdout.isatty() else Lines
-    return make(task, len(keys), there)
+    return make(task, len(keys), len(there))
 
 
 def duration(seconds: float) -> str:

@@ -192,9 +192,9 @@ def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.M
 def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
     """Let torch.compile fuse the small steps of each kind of module: once for all of a kind, which starts sooner."""
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # widths, training or not
-    for name, module in network.named_modules():
-        part_of_a_block = name.endswith(".inner")
-        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock, MLP, Harmonics)) and not part_of_a_block:
+    parts = {module.inner for module in network.modules() if isinstance(module, (Block, ConvBlock))}
+    for module in network.modules():
+        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock, MLP, Harmonics)) and module not in parts:
             module.compile(dynamic=dynamic)
 
 
