@@ -34,7 +34,7 @@ def main() -> None:
     points: dict[Point, list[Record]] = {}
     for record in Store(Path(folder), writable=False).read().values():
         points.setdefault(record.point, []).append(record)
-    head = ["weights", "at the end", "seeds", *(f"{title} {metric}" for title in sets.values() for metric in metrics)]
+    head = ["weights", *(f"{title} {metric}" for title in sets.values() for metric in metrics), "at the end", "seeds"]
     rows = [row(point, points[point], sets, metrics) for point in sorted(points, key=order)]
     print(markdown([[cell.replace(" ", UNBROKEN) for cell in row] for row in [head, *rows]]))
 
@@ -45,9 +45,9 @@ def row(point: Point, records: Sequence[Record], sets: Iterable[str], metrics: S
     values = ([r.metrics[f"{one}/{metric}"] for r in done] for one in sets for metric in metrics)
     return [
         named(point),
+        *(spread(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
         " : ".join(reach(weights) for weights in zip(*(r.weights for r in done), strict=True)),
         f"{len(done)}{others}",
-        *(spread(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
     ]
 
 
