@@ -688,6 +688,14 @@ def test_depth_in_another_unit_is_said(factor, said):
     assert text.endswith(f"likely {said}. Correct the scale; the first of them is frame 0.")
 
 
+def test_depth_beyond_what_counts_is_said():
+    depth = torch.full(SIZE, 12.5)
+    depth[:10] = 2.5
+    said = message(check, sets_of(frame_of(), good=Listed(frame_of(depth=depth))))
+    rule = "Half of the depth of the set 'validation' must be below 10 m, where its metrics end"
+    assert f"{rule}; its median is 12.5 m. Is its scale right?" in said
+
+
 def test_one_frame_in_another_unit_is_said():
     wrong = frame_of(depth=frame_of().depth * 1000)
     text = message(check, sets_of(frame_of(), wrong, frame_of()))

@@ -57,7 +57,7 @@ def check(sets: Sets, *, most: int = 2000, threads: int = 8) -> dict[str, int]:
             continue
         looks = _looks(frames, counts, most, threads, seen)
         too_few[name] = sum(not look.problem and look.known < LEAST for look in looks)
-        problems += [look.problem for look in looks if look.problem] or set_problems(name, looks)
+        problems += [look.problem for look in looks if look.problem] or set_problems(name, looks, counts)
     if problems:
         raise ValueError(summary(list(dict.fromkeys(problems))))
     return too_few
@@ -120,8 +120,11 @@ def frame_problem(name: str, frame: Frame) -> str:
     return ""
 
 
-def set_problems(name: str, looks: list[Look]) -> list[str]:
-    """What is wrong with a set of frames that are each in order."""
+def set_problems(name: str, looks: list[Look], counts: Range | None = None) -> list[str]:
+    """What is wrong with a set of frames that are each in order.
+
+    :param counts: The depths that count in its metrics, where it is one to choose by or to test with.
+    """
     if not looks:
         return [f"The set {name!r} has no frames."]
     medians = sorted(look.median for look in looks if not math.isnan(look.median))
@@ -144,6 +147,9 @@ def set_problems(name: str, looks: list[Look]) -> list[str]:
         seen = [look for look in looks if not math.isnan(look.median)]
         hint = f" The median depth of {seen[0].name} is {seen[0].median:.3g} m: is its scale right?" if seen else ""
         return [f"{rule}; of the {len(looks)} that were looked at, the best has {best}.{hint}"]
+    if counts is not None and (middle := medians[len(medians) // 2]) > counts.farthest:
+        rule = f"Half of the depth of the set {name!r} must be below {counts.farthest:g} m, where its metrics end"
+        return [f"{rule}; its median is {middle:.3g} m. Is its scale right?"]
     return []
 
 
