@@ -156,11 +156,11 @@ def test_a_doubled_size_is_what_torch_interpolates(size):
     torch.manual_seed(0)
     x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
     expected = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
-    torch.testing.assert_close(doubled(x), expected, rtol=0, atol=1e-6)  # the weights are float32
+    torch.testing.assert_close(doubled(x), expected, rtol=0, atol=1e-12)
     along = torch.randn_like(expected)
     ours, torchs = (torch.autograd.grad(y, x, along)[0] for y in (doubled(x), expected))
-    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-5)
-    assert all((_doubling(n, torch.zeros(1, dtype=torch.bfloat16)).float().sum(1) == 1).all() for n in size)
+    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
+    assert all((_doubling(n, torch.bfloat16, x.device).float().sum(1) == 1).all() for n in size)
     narrow = doubled(x.detach().bfloat16()).float()
     assert (narrow - expected).abs().max() < 0.03
 

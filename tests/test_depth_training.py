@@ -89,6 +89,15 @@ def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkey
     assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
 
 
+def test_pictures_of_a_network_that_says_nothing_do_not_cost_the_training(tmp_path, monkeypatch):
+    def no_point(*_):
+        raise IndexError("there is no point")
+
+    monkeypatch.setattr(training.pictures, "cloud", no_point)
+    with pytest.warns(UserWarning, match="No pictures were written: there is no point"):
+        training.common.written({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
+
+
 def test_a_small_network_learns_what_rooms_are_like(tmp_path):
     """Of held-out rooms a quarter more pixels are right than of a network that says 2.5 m, and the focal length is
     off by two thirds of what it was."""

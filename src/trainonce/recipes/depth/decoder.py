@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -96,6 +97,7 @@ class Up(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.narrow(self.blocks(x))
+        # On a CPU that others use, too, many small products take long.
         twice = doubled(x) if x.is_cuda else F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
         found: Tensor = self.smooth(twice)
         return found
@@ -104,28 +106,30 @@ class Up(nn.Module):
 def doubled(x: Tensor) -> Tensor:
     """Features (batch, channels, height, width) at twice the size, between the nearest four, corners on corners.
 
-    As a product along either axis: on a GPU that is faster, the backward pass above all, which adds in a fixed order.
+    As a product along either axis, whose backward pass adds in a fixed order; torch's, on a GPU, does not.
     """
     batch, channels, height, width = x.shape
-    down, across = (_doubling(count, x) for count in (height, width))
+    down, across = (_doubling(count, x.dtype, x.device) for count in (height, width))
     rows = torch.bmm(down.expand(batch, -1, -1), x.permute(0, 2, 3, 1).reshape(batch, height, -1))
     both = torch.bmm(across.expand(2 * height * batch, -1, -1), rows.view(-1, width, channels))
     return both.view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
 
 
-def _doubling(count: int, like: Tensor) -> Tensor:
+@functools.lru_cache(maxsize=256)
+def _doubling(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """What each of so many cells counts in each of twice as many, (2 count, count).
 
     In a narrow type places are rounded to what it can hold, so that the two neighbours of a place count 1 together.
     """
-    steps, cells = torch.arange(2 * count, device=like.device) * (count - 1), 2 * count - 1
-    before, beyond = steps // cells, (steps % cells) / cells
-    if like.dtype in (torch.bfloat16, torch.float16):
-        finest = torch.finfo(like.dtype).eps / 2
-        beyond = (beyond / finest).round() * finest
-    far = torch.arange(count, device=like.device) - before[:, None]
-    weights = (far == 0) * (1 - beyond[:, None]) + (far == 1) * beyond[:, None]
-    return weights.to(like.dtype)
+    with torch.inference_mode(False), torch.no_grad():  # it is kept, and trainings come after evaluations
+        steps, cells = torch.arange(2 * count) * (count - 1), 2 * count - 1
+        before, beyond = steps // cells, (steps % cells).double() / cells
+        if dtype in (torch.bfloat16, torch.float16):
+            finest = torch.finfo(dtype).eps / 2
+            beyond = (beyond / finest).round() * finest
+        far = torch.arange(count) - before[:, None]
+        weights = (far == 0) * (1 - beyond[:, None]) + (far == 1) * beyond[:, None]
+        return weights.to(device, dtype)
 
 
 class ConvBlock(nn.Module):
