@@ -10,13 +10,13 @@ from torch.nn import functional as F
 import trainonce
 from trainonce.recipes.depth import attention, camera, rooms, training
 from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
-from trainonce.recipes.depth.decoder import _doubling, doubled, said
+from trainonce.recipes.depth.decoder import _doubling, apart, doubled, said
 from trainonce.recipes.depth.harmonics import harmonics, tabled
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
 from trainonce.recipes.depth.settings import Settings
-from trainonce.recipes.depth.vit import SHAPES, Largest, ViT
+from trainonce.recipes.depth.vit import SHAPES, ViT, embedded, larger
 
 CPU = torch.device("cpu")
 TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
@@ -151,6 +151,31 @@ def test_a_convolution_to_one_channel_is_nine_products():
         torch.testing.assert_close(found, expected)
 
 
+def test_patches_are_embedded_as_by_their_convolution():
+    torch.manual_seed(0)
+    layer, along = nn.Conv2d(3, 5, 14, 14).double(), torch.randn(2, 6, 5).double()
+    x = torch.randn(2, 3, 28, 42, dtype=torch.float64, requires_grad=True)
+    cells, grid = embedded(x, layer)
+    assert grid == (2, 3)
+    wanted = (x, *layer.parameters())
+    ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (cells, layer(x).flatten(2).mT))
+    for found, expected in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_channels_convolved_apart_are_what_torch_convolves(narrow):
+    torch.manual_seed(0)
+    layer, x, along = nn.Conv2d(4, 4, 7, padding=3, groups=4), torch.randn(2, 4, 5, 9), torch.randn(2, 4, 5, 9)
+    x.requires_grad_()
+    wanted = (x, *layer.parameters())
+    with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        ours, torchs = ((y, *torch.autograd.grad(y, wanted, along.to(y.dtype))) for y in (apart(x, layer), layer(x)))
+        for found, expected in zip(ours, torchs, strict=True):
+            assert found.dtype == expected.dtype
+            torch.testing.assert_close(found, expected, **{"rtol": 0.02, "atol": 0.02} if narrow else {})
+
+
 @pytest.mark.parametrize("size", [(1, 3), (4, 5), (37, 55)])
 def test_a_doubled_size_is_what_torch_interpolates(size):
     torch.manual_seed(0)
@@ -192,16 +217,15 @@ def test_blocks_stay_narrow_under_autocast():
 
 
 def test_the_larger_one_gets_the_gradient():
-    largest = Largest()
     before = torch.tensor([1.0, 3.0, torch.nan, 5.0]).view(1, 4, 1)
     x = torch.tensor([1.0, 1.0, 1.0, 0.0, torch.nan]).view(1, 5, 1)  # the token first: it is added to the cells
-    torch.testing.assert_close(largest(x, before)[0, :2, 0], torch.tensor([2.0, 3.0]))
-    assert largest(x, before)[0, 3].isnan()  # what is wrong now is not hidden by what was before
+    torch.testing.assert_close(larger(x, before)[0, :2, 0], torch.tensor([2.0, 3.0]))
+    assert larger(x, before)[0, 3].isnan()  # what is wrong now is not hidden by what was before
     before, x = before[:, :2].requires_grad_(), x[:, :3].requires_grad_()
-    largest(x, before).sum().backward()
+    larger(x, before).sum().backward()
     assert before.grad.flatten().tolist() == [0.0, 1.0]
     assert x.grad.flatten().tolist() == [1.0, 1.0, 0.0]
-    torch.testing.assert_close(largest(x)[0, :, 0], torch.tensor([2.0, 2.0]))
+    torch.testing.assert_close(larger(x, None)[0, :, 0], torch.tensor([2.0, 2.0]))
 
 
 def test_few_cells_are_attended_exactly_and_many_nearly():
@@ -264,7 +288,7 @@ def test_a_stage_is_the_largest_of_its_blocks():
     x = torch.cat([encoder.cls_token.expand(2, -1, -1), x], 1) + encoder._positions((2, 3))
     outputs = []
     for block in encoder.blocks:
-        x = block(x)
+        x, _ = block(x, None)
         outputs.append(x)
     stages = [(0, 2), (2, 3), (3, 5), (5, 6)]
     for one, (first, last) in zip(found.maps, stages, strict=True):

@@ -95,7 +95,12 @@ def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention: (batch, heads, length, dim). Fast kernels are not made for very wide heads; plain products are."""
     if q.shape[-1] <= WIDEST:
         return F.scaled_dot_product_attention(q, k, v)
+    count, over = k.shape[-2], -k.shape[-2] % ALIGNED
+    if over:  # keys of no weight, for tensor cores
+        k, v = F.pad(k, (0, 0, 0, over)), F.pad(v, (0, 0, 0, over))
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if over:
+        scores = scores.masked_fill(torch.arange(count + over, device=k.device) >= count, float("-inf"))
     with torch.autocast(q.device.type, enabled=False):  # adds up in float32 in any case, but keeps what it gives narrow
         weights = torch.softmax(scores, -1)
     return weights @ v

@@ -24,7 +24,7 @@ from trainonce.recipes.depth.harmonics import Harmonics
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
-from trainonce.recipes.depth.vit import UNUSED, Largest, ViTBlock
+from trainonce.recipes.depth.vit import UNUSED, ViTBlock
 from trainonce.recipes.segmentation.deeplab import load_weights
 from trainonce.recipes.segmentation.scenes import spread
 from trainonce.study import ranks, told_plainly
@@ -194,7 +194,7 @@ def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # widths, training or not
     parts = {module.inner for module in network.modules() if isinstance(module, (Block, ConvBlock))}
     for module in network.modules():
-        if isinstance(module, (ViTBlock, Largest, Block, ConvBlock, MLP, Harmonics)) and module not in parts:
+        if isinstance(module, (ViTBlock, Block, ConvBlock, MLP, Harmonics)) and module not in parts:
             module.compile(dynamic=dynamic)
 
 
