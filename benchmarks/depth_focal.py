@@ -1,6 +1,6 @@
 """How far focal lengths are off in generated rooms, frame by frame: of a network that ``--set keep_model=True`` kept.
 
-    python benchmarks/depth_focal.py out/rooms/trials/KEY/network.pt [--frames 20000] [--tested 200] [--size 192 256]
+    python benchmarks/depth_focal.py out/rooms/trials/KEY/network.pt --frames 20000 [--tested 200] [--size 192 256]
 
 Prints the mean and its standard error, and what a quarter, half, three quarters and 95 % of the frames stay below, for
 frames that were trained on (as many as the test has), for those that choose, and for the test. With more than the 200
@@ -30,7 +30,7 @@ TOGETHER = 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("network")
-    parser.add_argument("--frames", type=int, default=20_000, help="the number that was trained on")
+    parser.add_argument("--frames", type=int, required=True, help="the number that was trained on")
     parser.add_argument("--tested", type=int, default=200, help="how many frames the test has")
     parser.add_argument("--size", type=int, nargs=2, default=(192, 256))
     parser.add_argument("--encoder", default="lite0")

@@ -10,13 +10,13 @@ from torch.nn import functional as F
 import trainonce
 from trainonce.recipes.depth import attention, camera, rooms, training
 from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
-from trainonce.recipes.depth.decoder import _doubling, apart, doubled, said
+from trainonce.recipes.depth.decoder import ConvBlock, _doubling, apart, doubled, said
 from trainonce.recipes.depth.harmonics import harmonics, tabled
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.network import UniDepth
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
 from trainonce.recipes.depth.settings import Settings
-from trainonce.recipes.depth.vit import SHAPES, ViT, embedded, larger
+from trainonce.recipes.depth.vit import SHAPES, ViT, ViTBlock, embedded, larger
 
 CPU = torch.device("cpu")
 TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
@@ -161,6 +161,8 @@ def test_patches_are_embedded_as_by_their_convolution():
     ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (cells, layer(x).flatten(2).mT))
     for found, expected in zip(ours, torchs, strict=True):
         torch.testing.assert_close(found, expected)
+    with pytest.raises(ValueError, match=r"multiples of 14 pixels, the size of a patch; got 28x41\. Crop or resize"):
+        embedded(x[..., :41], layer)
 
 
 @pytest.mark.parametrize("narrow", [False, True])
@@ -185,9 +187,34 @@ def test_a_doubled_size_is_what_torch_interpolates(size):
     along = torch.randn_like(expected)
     ours, torchs = (torch.autograd.grad(y, x, along)[0] for y in (doubled(x), expected))
     torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
-    assert all((_doubling(n, torch.bfloat16, x.device).float().sum(1) == 1).all() for n in size)
+    for n in size:
+        weights = _doubling(n, torch.bfloat16, x.device)
+        assert weights.shape == (2 * n, -(-n // 8) * 8)  # as tensor cores take it
+        assert (weights.float().sum(1) == 1).all()
     narrow = doubled(x.detach().bfloat16()).float()
     assert (narrow - expected).abs().max() < 0.03
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo's own
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")  # dynamo's own
+@pytest.mark.parametrize("kind", ["encoder", "convolution", "attention"])
+def test_blocks_compile_for_any_shape(kind, monkeypatch):
+    """As where a shape is drawn for every step; without the compiler's code, which takes long to make."""
+    monkeypatch.setattr(attention, "WIDEST", 4)
+    torch.manual_seed(0)
+    block = {"encoder": ViTBlock(8, 2), "convolution": ConvBlock(8), "attention": Block(8, 1)}[kind]
+    compiled = torch.compile(block, backend="aot_eager", dynamic=True, fullgraph=True)
+    for rows, columns in ((3, 5), (4, 6), (5, 3)):
+        x = torch.randn(2, rows * columns, 8, requires_grad=True)
+        if kind == "encoder":
+            given = (x, torch.randn(2, rows * columns - 1, 8))
+        else:
+            given = (x.mT.unflatten(2, (rows, columns)),) if kind == "convolution" else (x,)
+        ours, plain = (found if isinstance(found, tuple) else (found,) for found in (compiled(*given), block(*given)))
+        torch.testing.assert_close(ours, plain)
+        wanted = (x, *block.parameters())
+        slopes = [torch.autograd.grad(sum(part.sin().sum() for part in y), wanted) for y in (ours, plain)]
+        torch.testing.assert_close(*slopes)
 
 
 def test_norms_give_what_they_got():

@@ -117,14 +117,14 @@ def doubled(x: Tensor) -> Tensor:
 
 
 def _filled(cells: Tensor) -> Tensor:
-    """With cells of zeros (batch, cells, channels) that make a number of them that tensor cores take."""
+    """Cells (batch, cells, channels) with zeros after them, up to a number that tensor cores take."""
     over = -cells.shape[1] % ALIGNED
     return F.pad(cells, (0, 0, 0, over)) if over else cells
 
 
 @functools.lru_cache(maxsize=256)
 def _doubling(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What each of so many cells counts in each of twice as many, (2 count, count), filled up as the cells are.
+    """What each of so many cells counts in each of twice as many: (2 count, count), filled up with zeros as cells are.
 
     In a narrow type places are rounded to what it can hold, so that the two neighbours of a place count 1 together.
     """

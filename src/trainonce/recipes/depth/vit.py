@@ -126,7 +126,11 @@ def embedded(images: Tensor, projection: nn.Conv2d) -> tuple[Tensor, tuple[int, 
 
     That is the same, since its patches do not overlap; of three channels a convolution leaves tensor cores idle.
     """
-    rows, columns = (side // PATCH for side in images.shape[-2:])
+    height, width = images.shape[-2:]
+    if height % PATCH or width % PATCH:
+        found = f"got {height}x{width}. Crop or resize them first"
+        raise ValueError(f"The sides of images must be multiples of {PATCH} pixels, the size of a patch; {found}.")
+    rows, columns = height // PATCH, width // PATCH
     patches = images.reshape(len(images), -1, rows, PATCH, columns, PATCH).permute(0, 2, 4, 1, 3, 5)
     cells = patches.reshape(len(images), rows * columns, -1)
     return F.linear(cells, projection.weight.flatten(1), projection.bias), (rows, columns)
