@@ -12,7 +12,7 @@ Kind = Literal["full", "nystrom"]
 LANDMARKS = 128
 WIDEST = 256  # the widest head that fast kernels take
 MANY = 1 << 22  # so many values take longer to pass over than a kernel takes to start
-ALIGNED = 8  # the widths that fast products in bfloat16 take are multiples of it
+ALIGNED = 8  # the widths and counts that fast products in bfloat16 take are multiples of it
 
 
 class Block(nn.Module):
@@ -95,15 +95,20 @@ def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention: (batch, heads, length, dim). Fast kernels are not made for very wide heads; plain products are."""
     if q.shape[-1] <= WIDEST:
         return F.scaled_dot_product_attention(q, k, v)
-    count, over = k.shape[-2], -k.shape[-2] % ALIGNED
-    if over:  # keys of no weight, for tensor cores
-        k, v = F.pad(k, (0, 0, 0, over)), F.pad(v, (0, 0, 0, over))
+    count = k.shape[-2]
+    k, v = filled(k), filled(v)
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    if over:
-        scores = scores.masked_fill(torch.arange(count + over, device=k.device) >= count, float("-inf"))
+    if count % ALIGNED:  # what was filled in has no weight
+        scores = scores.masked_fill(torch.arange(k.shape[-2], device=k.device) >= count, float("-inf"))
     with torch.autocast(q.device.type, enabled=False):  # adds up in float32 in any case, but keeps what it gives narrow
         weights = torch.softmax(scores, -1)
     return weights @ v
+
+
+def filled(cells: Tensor) -> Tensor:
+    """Cells (..., cells, channels) with zeros after them, up to a number that tensor cores take."""
+    over = -cells.shape[-2] % ALIGNED
+    return F.pad(cells, (0, 0, 0, over)) if over else cells
 
 
 def nystrom(q: Tensor, k: Tensor, v: Tensor, landmarks: int = LANDMARKS, iterations: int = 6) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainonce.recipes.depth.attention import ALIGNED, MLP, Block, Kind, added
+from trainonce.recipes.depth.attention import ALIGNED, MLP, Block, Kind, added, filled
 from trainonce.recipes.depth.camera import resized_rays
 from trainonce.recipes.depth.harmonics import DEGREE, Harmonics, tabled
 
@@ -110,16 +110,10 @@ def doubled(x: Tensor) -> Tensor:
     """
     batch, channels, height, width = x.shape
     down, across = (_doubling(count, x.dtype, x.device) for count in (height, width))
-    cells = _filled(x.permute(0, 2, 3, 1).reshape(batch, height, -1))
+    cells = filled(x.permute(0, 2, 3, 1).reshape(batch, height, -1))
     rows = torch.bmm(down.expand(batch, -1, -1), cells).view(-1, width, channels)
-    both = torch.bmm(across.expand(2 * height * batch, -1, -1), _filled(rows))
+    both = torch.bmm(across.expand(2 * height * batch, -1, -1), filled(rows))
     return both.view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
-
-
-def _filled(cells: Tensor) -> Tensor:
-    """Cells (batch, cells, channels) with zeros after them, up to a number that tensor cores take."""
-    over = -cells.shape[1] % ALIGNED
-    return F.pad(cells, (0, 0, 0, over)) if over else cells
 
 
 @functools.lru_cache(maxsize=256)
