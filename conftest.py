@@ -16,5 +16,5 @@ if not with_adapters:
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["*.md"],
-    excludes=["docs/_build/**/*.md", *([] if with_adapters else ["docs/trainers/*.md"])],
+    excludes=["docs/_build/**/*.md", *([] if with_adapters else ["docs/how-to/trainers/*.md"])],
 ).pytest()

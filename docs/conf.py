@@ -15,7 +15,7 @@ version = release = trainonce.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "mathml"]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_ext", "results/data", "trainers/table.md"]
+exclude_patterns = ["_build", "_ext", "results/data", "how-to/trainers/table.md"]
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"

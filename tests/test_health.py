@@ -244,7 +244,7 @@ def test_each_warning_is_given_exactly_once_by_the_loop_that_deserves_it(categor
     assert [w.category for w in given] == [category]
     text = str(given[0].message)
     assert re.search(words, text), text
-    assert text.endswith(f" [docs/health.md#{category.anchor()}]")
+    assert text.endswith(f" [docs/reference/health.md#{category.anchor()}]")
     assert given[0].filename == __file__  # the user's line, not one of the library or of torch
 
 

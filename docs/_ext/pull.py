@@ -1,4 +1,4 @@
-"""Draws figures/pull.svg: python docs/_ext/pull.py"""
+"""Draws explanation/figures/pull.svg: python docs/_ext/pull.py"""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from trainonce import functional
 
-FILE = Path(__file__).parents[1] / "figures" / "pull.svg"
+FILE = Path(__file__).parents[1] / "explanation" / "figures" / "pull.svg"
 
 
 def main():

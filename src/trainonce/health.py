@@ -194,7 +194,7 @@ def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
     if category.__name__ in given:
         return
     given.add(category.__name__)
-    text = f"{category.text.format(**facts)} [docs/health.md#{category.anchor()}]"
+    text = f"{category.text.format(**facts)} [docs/reference/health.md#{category.anchor()}]"
     warnings.warn(text, category, stacklevel=_level())
 
 
