@@ -11,6 +11,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 with_adapters = "TRAINONCE_ADAPTERS" in os.environ
 collect_ignore = ["docs/conf.py", "docs/_ext", "docs/_build"]
 if not with_adapters:
+    collect_ignore += ["tests/integrations"]
     collect_ignore += [f"src/trainonce/integrations/{name}.py" for name in ("lightning", "transformers", "accelerate")]
 
 pytest_collect_file = Sybil(

@@ -19,38 +19,38 @@ from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from trainonce.report import style
-from trainonce.study.points import Fixed, Learned
 from trainonce.study.store import Store
+from trainonce.study.weightings import Fixed, Learned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.study.points import Point
+    from trainonce.study.weightings import Weighting
 
 FADED = "#A9AFB8"
 
 
 def main() -> None:
     folder, figure = Path(sys.argv[1]), sys.argv[2]
-    init, decay, preset = [*sys.argv[3:], *("0.1", "20", "printed")[len(sys.argv) - 3 :]]
+    init, decay, preset = [*sys.argv[3:], *("0.1", "20", "paper")[len(sys.argv) - 3 :]]
     records = Store(folder, writable=False).read()
-    runs: dict[Point, list[dict]] = {}
+    runs: dict[Weighting, list[dict]] = {}
     history: dict = {}
     for line in (folder / "histories.jsonl").read_text().splitlines():
         history = json.loads(line)
-        runs.setdefault(records[history["key"]].point, []).append(history)
+        runs.setdefault(records[history["key"]].weighting, []).append(history)
     terms = [name.removeprefix("loss/") for name in history if name.startswith("loss/")]
     wanted = (float(init), float(decay), preset)
     learned = [p for p in runs if isinstance(p, Learned) and (p.init, p.decay, p.preset) == wanted]
     if not learned:
         sys.exit(f"{folder} has no run with init {init}, decay {decay}, {preset}.")
-    shown = [*(point for point in runs if isinstance(point, Fixed)), *learned]
+    shown = [*(weighting for weighting in runs if isinstance(weighting, Fixed)), *learned]
     with style.panel(None):
         drawn = Figure(figsize=(3.3 * len(terms), 5.2), layout="constrained")
         panels = drawn.subplots(2, len(terms), sharex=True)
         for axes, (what, term) in zip(panels.flat, [(w, t) for w in (loss, weight) for t in terms], strict=True):
-            for point in shown:
-                draw(axes, runs[point], what, terms, term, ours=point in learned)
+            for weighting in shown:
+                draw(axes, runs[weighting], what, terms, term, ours=weighting in learned)
             dress(axes, what, term)
         for height, text, colour in (
             (0.93, "learned", COLOUR),

@@ -33,7 +33,7 @@ def main() -> None:
                 continue
             _, *steps = map(json.loads, path.read_text().splitlines())
             kept.write(json.dumps({"key": record.key, "seed": record.seed, **thinned(steps)}) + "\n")
-            if record.point.kind == "learned":
+            if record.weighting.kind == "learned":
                 beside = target / "trials" / record.key / "history.jsonl.gz"
                 beside.parent.mkdir(parents=True, exist_ok=True)
                 beside.write_bytes(gzip.compress(path.read_bytes(), mtime=0))

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from study_table import markdown
 from trajectories import named as label
 
-from trainonce.study.points import Learned, Replay
 from trainonce.study.store import Store
+from trainonce.study.weightings import Learned, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainonce.study.points import Point
     from trainonce.study.store import Record
+    from trainonce.study.weightings import Weighting
 
 DECIMALS = {"si_log": 2}
 ALIKE = 0.05
@@ -31,20 +31,20 @@ UNBROKEN = "\u00a0"  # a space that does not end a line
 def main() -> None:
     folder, metrics = sys.argv[1], sys.argv[3].split(",")
     sets = dict(one.split("=") if "=" in one else (one, one) for one in sys.argv[2].split(","))
-    points: dict[Point, list[Record]] = {}
+    weightings: dict[Weighting, list[Record]] = {}
     for record in Store(Path(folder), writable=False).read().values():
-        points.setdefault(record.point, []).append(record)
+        weightings.setdefault(record.weighting, []).append(record)
     head = ["weights", *(f"{title} {metric}" for title in sets.values() for metric in metrics), "at the end", "seeds"]
-    rows = [row(point, points[point], sets, metrics) for point in sorted(points, key=order)]
+    rows = [row(weighting, weightings[weighting], sets, metrics) for weighting in sorted(weightings, key=order)]
     print(markdown([[cell.replace(" ", UNBROKEN) for cell in row] for row in [head, *rows]]))
 
 
-def row(point: Point, records: Sequence[Record], sets: Iterable[str], metrics: Sequence[str]) -> list[str]:
+def row(weighting: Weighting, records: Sequence[Record], sets: Iterable[str], metrics: Sequence[str]) -> list[str]:
     done = [record for record in records if record.status == "done"]
     others = f" ({len(records) - len(done)} without a result)" if len(done) < len(records) else ""
     values = ([r.metrics[f"{one}/{metric}"] for r in done] for one in sets for metric in metrics)
     return [
-        named(point),
+        named(weighting),
         *(spread(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
         " : ".join(reach(weights) for weights in zip(*(r.weights for r in done), strict=True)),
         f"{len(done)}{others}",
@@ -57,19 +57,23 @@ def reach(weights: Sequence[float]) -> str:
     return f"{statistics.mean(weights):.2f}" if max(weights) - min(weights) < ALIKE else f"{low} to {high}"
 
 
-def order(point: Point) -> tuple[str, str]:
+def order(weighting: Weighting) -> tuple[str, str]:
     """Fixed weights, learned ones, controls; those of a kind by name."""
-    return str(KINDS.index(point.kind)) if point.kind in KINDS else point.kind, point.label
+    return str(KINDS.index(weighting.kind)) if weighting.kind in KINDS else weighting.kind, weighting.label
 
 
 KINDS = ("fixed", "learned", "replay", "final")
 
 
-def named(point: Point) -> str:
+def named(weighting: Weighting) -> str:
     """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20, lr 0.01'."""
-    if isinstance(point, Learned):
-        return f"{point.kind}, {label(point)}"
-    return f"{point.kind}, {label(point.of)}" if isinstance(point, Replay) else f"{point.kind} {point.label}"
+    if isinstance(weighting, Learned):
+        return f"{weighting.kind}, {label(weighting)}"
+    return (
+        f"{weighting.kind}, {label(weighting.of)}"
+        if isinstance(weighting, Replay)
+        else f"{weighting.kind} {weighting.label}"
+    )
 
 
 def spread(values: Sequence[float], metric: str) -> str:

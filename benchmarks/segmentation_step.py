@@ -103,7 +103,7 @@ def measured(domains: Domains, settings, device: torch.device, learned: bool, la
     optimizer = training.made(network, settings)
     criterion = trainonce.CompositeLoss(TERMS, init=0.1).to(device)
     if learned:
-        trainonce.attach(optimizer, criterion, decay=0.05, preset="consistent", lr=settings.lr)
+        trainonce.attach(optimizer, criterion, decay=0.05, preset="softplus", lr=settings.lr)
     losses = training.wrapped(network, settings, device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from trainonce.study import Summary, wording
+from trainonce.study import Summary, sentences
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -23,7 +23,7 @@ def sweep(summary: Summary, decimals: int) -> list[list[str]]:
             [
                 row.plan,
                 outcome.label,
-                wording.spread(outcome, decimals) + wording.incomplete(outcome),
+                sentences.spread(outcome, decimals) + sentences.incomplete(outcome),
                 " : ".join(f"{w:.2f}" for w in outcome.weights),
             ]
             for outcome in row.outcomes
@@ -35,10 +35,10 @@ def main() -> None:
     for path in sys.argv[1:]:
         summary = Summary.read(path)
         print(f"### {summary.task.name}\n")
-        print(f"{wording.sentence(summary)} {wording.evidence(summary)}\n")
-        print(markdown(wording.table(summary)) + "\n")
+        print(f"{sentences.sentence(summary)} {sentences.evidence(summary)}\n")
+        print(markdown(sentences.table(summary)) + "\n")
         if summary.sweeps:
-            print(markdown(sweep(summary, wording.places(summary))) + "\n")
+            print(markdown(sweep(summary, sentences.places(summary))) + "\n")
 
 
 if __name__ == "__main__":

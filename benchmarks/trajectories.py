@@ -11,8 +11,8 @@ from pathlib import Path
 
 from trainonce.report import labels, style
 from trainonce.report.labels import Label
-from trainonce.study.points import Learned
 from trainonce.study.store import Store
+from trainonce.study.weightings import Learned
 
 COLOURS = (*style.TERMS, style.COLOURS["learned"], "#8C564B")
 
@@ -23,17 +23,17 @@ def main() -> None:
     runs: dict[Learned, list[dict]] = {}
     for line in (Path(folder) / "histories.jsonl").read_text().splitlines():
         history = json.loads(line)
-        point = records[history["key"]].point
-        if isinstance(point, Learned):
-            runs.setdefault(point, []).append(history)
+        weighting = records[history["key"]].weighting
+        if isinstance(weighting, Learned):
+            runs.setdefault(weighting, []).append(history)
     with style.panel(None) as axes:
         ends = []
-        for number, (point, histories) in enumerate(sorted(runs.items(), key=lambda run: named(run[0]))):
+        for number, (weighting, histories) in enumerate(sorted(runs.items(), key=lambda run: named(run[0]))):
             colour = COLOURS[number % len(COLOURS)]  # the same in the pictures of all terms
             for history in histories:
                 axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
             ended = sorted(last(history, term) for history in histories)
-            ends.append(Label(histories[0]["step"][-1], ended[len(ended) // 2], named(point), colour))
+            ends.append(Label(histories[0]["step"][-1], ended[len(ended) // 2], named(weighting), colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)
         axes.set_xlim(0, longest)
         axes.locator_params(axis="x", nbins=4)
@@ -50,9 +50,9 @@ def last(history: dict, term: str) -> float:
     return history[f"exponent/{term}"][-1]
 
 
-def named(point: Learned) -> str:
-    preset = "" if point.preset == "printed" else f", {point.preset}"
-    return f"ε {point.init:.2g}, ρ {point.decay:g}, lr {point.lr:g}{preset}"  # noqa: RUF001
+def named(weighting: Learned) -> str:
+    preset = "" if weighting.preset == "paper" else f", {weighting.preset}"
+    return f"ε {weighting.init:.2g}, ρ {weighting.decay:g}, lr {weighting.lr:g}{preset}"  # noqa: RUF001
 
 
 if __name__ == "__main__":

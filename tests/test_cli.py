@@ -17,7 +17,7 @@ from trainonce import cli
 from trainonce.study.store import Store
 
 HERE = Path(__file__).parent
-TASK = f"{HERE / '_tasks.py'}:line"
+TASK = f"{HERE / 'study' / '_tasks.py'}:line"
 
 
 def run(*arguments):
@@ -46,7 +46,7 @@ def test_a_recipe_tells_its_settings(capsys):
     assert run("recipes", "ciss-paper") == 0
     text = capsys.readouterr().out
     assert re.search(r"^steps +148750 +Optimizer steps\.$", text, re.M)
-    assert "\none-shot: init 0.0183156, decay 0.05, consistent, lr 0.00025\n" in text
+    assert "\none-shot: init 0.0183156, decay 0.05, softplus, lr 0.00025\n" in text
     assert re.search(r"^schedule +'constant' +constant, or poly: falling", text, re.M)
     assert max(map(len, text.splitlines())) <= 100
     assert run("recipes", "digits") == 0
@@ -156,7 +156,7 @@ def test_seeds_may_be_listed(tmp_path, capsys):
     assert sorted(r.seed for r in Store(tmp_path).read().values()) == [3, 7]
 
 
-BROKEN = f"{HERE / '_tasks.py'}:troubled"
+BROKEN = f"{HERE / 'study' / '_tasks.py'}:troubled"
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ BROKEN = f"{HERE / '_tasks.py'}:troubled"
     [
         (["compare", "digit"], r"There is no recipe 'digit'; there are: digits, .*Did you mean 'digits'\?"),
         (["compare", "none.py"], r"There is no file none\.py\."),
-        (["compare", f"{HERE / '_tasks.py'}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
+        (["compare", f"{HERE / 'study' / '_tasks.py'}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
         (
-            ["compare", f"{HERE / '_tasks.py'}"],
+            ["compare", f"{HERE / 'study' / '_tasks.py'}"],
             r"must have one function decorated .*; it has line, noted, gambler, vanishing, troubled: write",
         ),
         (["compare", f"{HERE / '_two_ranks.py'}"], r"must have one function decorated .*; it has none\."),
@@ -266,7 +266,7 @@ def command(*arguments):
 
 def test_as_a_command_from_a_file_with_processes_and_no_warning(tmp_path):
     task = tmp_path / "mine.py"
-    task.write_text((HERE / "_tasks.py").read_text().replace('"""A line with', '"""My own line with'))
+    task.write_text((HERE / "study" / "_tasks.py").read_text().replace('"""A line with', '"""My own line with'))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONWARN", "MPL"))}
     done = subprocess.run(
         command("compare", "mine.py:line", "--plans", "one-shot,grid(0.1,1),final", "--seeds", 2, "--workers", 2),

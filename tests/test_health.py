@@ -15,7 +15,7 @@ import trainonce
 from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
 
 TERMS = ["fit", "small", "smooth"]
-DOCS = Path(__file__).parents[1] / "docs" / "health.md"
+DOCS = Path(__file__).parents[1] / "docs" / "reference" / "health.md"
 
 
 def categories():
@@ -281,7 +281,7 @@ def test_another_criterion_gets_its_own_warning():
 # No false alarms: here every warning is an error
 
 
-@pytest.mark.parametrize("preset", ["printed", "consistent"])
+@pytest.mark.parametrize("preset", ["paper", "softplus"])
 @pytest.mark.parametrize("init", [1e-3, 0.1, 3.0])
 def test_a_thousand_healthy_steps(preset, init):
     loop = Loop(CompositeLoss(TERMS, init=init)).attach(preset=preset)
@@ -294,7 +294,7 @@ def test_a_tiny_init_that_falls_a_little_has_not_collapsed():
     criterion = CompositeLoss(["a", "b"], init=1e-3)
     w = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([w], lr=0.1)
-    attach(optimizer, criterion, decay=1.0, preset="consistent")
+    attach(optimizer, criterion, decay=1.0, preset="softplus")
     begin = criterion.weights[0].item()
     for _ in range(120):
         optimizer.zero_grad()
@@ -397,12 +397,12 @@ def test_scales_just_below_the_limit_are_fine():
 def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
     made = []
 
-    class Counted(trainonce.reading.Reading):
+    class Counted(trainonce.readback.Readback):
         def __init__(self, tensor):
             made.append(loop.criterion.attachment.steps)
             super().__init__(tensor)
 
-    monkeypatch.setattr(health, "Reading", Counted)
+    monkeypatch.setattr(health, "Readback", Counted)
     loop = Loop().attach()
     loop.run(1010)
     assert made == [1, 1, 10, 10, 100, 100, 1000, 1000]  # the state, and before the next step whether it stayed
@@ -411,11 +411,11 @@ def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
 def test_a_sample_that_is_slow_to_arrive_is_looked_at_later(monkeypatch):
     arrived = []
 
-    class Slow(trainonce.reading.Reading):
+    class Slow(trainonce.readback.Readback):
         def ready(self):
             return bool(arrived)
 
-    monkeypatch.setattr(health, "Reading", Slow)
+    monkeypatch.setattr(health, "Readback", Slow)
     loop = Loop(scales=(200.0, 1.0, 1.0), lr=1e-4).attach()
     assert given_by(loop.run, 15) == []
     arrived.append(True)

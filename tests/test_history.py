@@ -255,12 +255,12 @@ def test_losses_in_low_precision_are_summed_in_float32():
 def test_nothing_is_read_between_blocks(tmp_path, monkeypatch):
     made = []
 
-    class Counted(trainonce.reading.Reading):
+    class Counted(trainonce.readback.Readback):
         def __init__(self, tensor):
             made.append(tuple(tensor.shape))
             super().__init__(tensor)
 
-    monkeypatch.setattr(trainonce.history, "Reading", Counted)
+    monkeypatch.setattr(trainonce.history, "Readback", Counted)
     history = History(tmp_path / "run.jsonl", block=16)
     run = Run(history)
     run.steps(15)
@@ -281,11 +281,11 @@ def test_a_block_on_its_way_is_written_when_it_arrives(tmp_path, monkeypatch):
     """As on a GPU: the copy is not there yet when the next steps are made."""
     arrived = []
 
-    class Slow(trainonce.reading.Reading):
+    class Slow(trainonce.readback.Readback):
         def ready(self):
             return bool(arrived)
 
-    monkeypatch.setattr(trainonce.history, "Reading", Slow)
+    monkeypatch.setattr(trainonce.history, "Readback", Slow)
     history = History(tmp_path / "run.jsonl", block=4)
     run = Run(history)
     run.steps(6)

@@ -13,9 +13,9 @@
 
 from trainonce import functional as functional
 from trainonce import health as health
+from trainonce.attachment import Attachment as Attachment
+from trainonce.attachment import attach as attach
 from trainonce.composite import CompositeLoss as CompositeLoss
-from trainonce.decay import Attachment as Attachment
-from trainonce.decay import attach as attach
 from trainonce.distributed import keep_out as keep_out
 from trainonce.distributed import model_parameters as model_parameters
 from trainonce.fixed import FixedLoss as FixedLoss

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.recipes import RECIPES
-from trainonce.study import ranks
+from trainonce.study import torchrun
 from trainonce.study.runner import StoppedError
-from trainonce.terms import did_you_mean
+from trainonce.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,20 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _together(command: Callable[[argparse.Namespace], int], asked: argparse.Namespace) -> int:
     """The command; under torchrun its trials are trained by all processes together, and the first does the rest."""
-    with ranks.joined(asked.device) as device:
+    with torchrun.process_group(asked.device) as device:
         if device is None:
             return command(asked)
-        if not ranks.is_first():
+        if not torchrun.is_first():
             try:
                 task = load_task(asked.task).using(**_settings(asked))
             except (Problem, ImportError, ValueError, OSError):
                 task = None  # the first process meets the same, and says it
-            return ranks.follow(task, device)
+            return torchrun.follow(task, device)
         asked.workers, asked.device = 0, device
         try:
             return command(asked)
         finally:
-            ranks.dismissed()
+            torchrun.dismiss()
 
 
 def _in_words(error: Exception) -> str:
@@ -83,7 +83,7 @@ def _in_words(error: Exception) -> str:
 
 
 def compare(asked: argparse.Namespace) -> int:
-    from trainonce.study import wording
+    from trainonce.study import sentences
 
     _check_report(asked)
     study = _study(asked, asked.plans, asked.seeds)
@@ -95,8 +95,8 @@ def compare(asked: argparse.Namespace) -> int:
     if study.changed and study.store.read():
         print("The task or its settings have changed: earlier trials in this folder are kept, and not used.")
     summary = study.run(workers=asked.workers, device=asked.device)
-    print(f"\n{wording.plain(summary)}\n")
-    for text in filter(None, (wording.sentence(summary), wording.evidence(summary), wording.reached(summary))):
+    print(f"\n{sentences.plain(summary)}\n")
+    for text in filter(None, (sentences.sentence(summary), sentences.evidence(summary), sentences.reached(summary))):
         print(textwrap.fill(text, 100) + "\n")
     if told := _warnings(study):
         print(told)
@@ -106,10 +106,10 @@ def compare(asked: argparse.Namespace) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    from trainonce.study import wording
+    from trainonce.study import sentences
 
     study = _study(asked, asked.plan, [asked.seed], "-run")
-    if len(study.plans) != 1 or len(study.plans[0].points) != 1:
+    if len(study.plans) != 1 or len(study.plans[0].weightings) != 1:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task = study.task
     print(f"{task.name}: {task.about}")
@@ -119,7 +119,7 @@ def run(asked: argparse.Namespace) -> int:
         for name, value in record.metrics.items():
             unit = task.unit if name.rpartition("/")[2] == task.metric else ""
             print(f"{name:<24} {value:.5g} {unit}".rstrip())
-        print(wording.weights_line(record.weights, task.terms))
+        print(sentences.weights_line(record.weights, task.terms))
         for text in record.warnings[:WARNINGS]:
             print(textwrap.fill(f"It warned: {text}", 100))
         if len(record.warnings) > WARNINGS:
@@ -155,7 +155,7 @@ def recipes(asked: argparse.Namespace) -> int:
 
 def _described(task: Task) -> str:
     """A task with its settings: their defaults and, where its function documents them, what they mean."""
-    from trainonce.study.points import Learned
+    from trainonce.study.weightings import Learned
 
     text = inspect.getdoc(task.function) or ""
     said = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
@@ -287,7 +287,7 @@ def _check_report(asked: argparse.Namespace) -> None:
 
 def _warnings(study: Study) -> str:
     """What trials warned of, in a line, with how many did."""
-    from trainonce.study.wording import kind_of
+    from trainonce.study.sentences import kind_of
 
     keys = {key for item in study.items() for key in item.keys}
     said = [record.warnings for record in study.store.read().values() if record.key in keys]

@@ -9,25 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, functional, health, state
-from trainonce.terms import (
-    Losses,
-    Present,
-    Values,
-    check_names,
-    collect,
-    is_number,
-    names_error,
-    present,
-    quoted,
-    stacked,
-)
+from trainonce import checkpoint, distributed, functional, health
+from trainonce.terms import Losses, Present, Values, check_names, collect, present, stacked
+from trainonce.text import is_number, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Self
 
-    from trainonce.decay import Attachment
+    from trainonce.attachment import Attachment
     from trainonce.history import Tally
 
 NonFinite = Literal["propagate", "skip", "raise"]
@@ -375,11 +365,11 @@ class CompositeLoss(nn.Module):
         }
 
     def get_extra_state(self) -> Tensor:
-        return state.encode(self._kind, self.terms, self._frozen)
+        return checkpoint.encode(self._kind, self.terms, self._frozen)
 
     def set_extra_state(self, saved: Tensor) -> None:
-        found = state.decode(saved)
-        if state.order(found, self._kind, self.terms) is not None:  # Transformers loads tensors as they come
+        found = checkpoint.decode(saved)
+        if checkpoint.order(found, self._kind, self.terms) is not None:  # Transformers loads tensors as they come
             raise ValueError(
                 f"The checkpoint's loss terms are {quoted(found['terms'])}, in this order; this criterion's are "
                 f"{quoted(self.terms)}. Give them in the checkpoint's order, or load with load_state_dict, which sorts."
@@ -411,8 +401,8 @@ class CompositeLoss(nn.Module):
             health.warn(self, health.NoSavedNames, terms=quoted(self.terms))
             state_dict[names] = self.get_extra_state()
         try:
-            found = state.decode(state_dict[names])
-            order = state.order(found, self._kind, self.terms)
+            found = checkpoint.decode(state_dict[names])
+            order = checkpoint.order(found, self._kind, self.terms)
         except ValueError as error:
             error_msgs.append(str(error))
             return
@@ -424,7 +414,7 @@ class CompositeLoss(nn.Module):
                 saved = saved.float()
             if saved is not None:
                 state_dict[prefix + key] = saved
-        state_dict[names] = state.encode(self._kind, self.terms, found["frozen"])
+        state_dict[names] = checkpoint.encode(self._kind, self.terms, found["frozen"])
         self._loading = True
         try:
             super()._load_from_state_dict(

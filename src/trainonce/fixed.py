@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from trainonce import distributed, health
 from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
 from trainonce.history import History
-from trainonce.terms import check_names, is_number
+from trainonce.terms import check_names
+from trainonce.text import is_number
 
 if TYPE_CHECKING:
     import os

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 
 from trainonce import distributed
-from trainonce.reading import Reading, is_capturing
+from trainonce.readback import Readback, is_capturing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
+    from trainonce.attachment import Attachment
     from trainonce.composite import CompositeLoss
-    from trainonce.decay import Attachment
 
 PATIENCE = 100  # training calls or steps before "nothing moves" is said
 COLLAPSED = 0.99
@@ -214,7 +214,7 @@ class CallWatch:
         self._next = 1
         self._eager = False
         self._first: Tensor | None = None
-        self._moved: Reading | None = None
+        self._moved: Readback | None = None
 
     def watch_backward(self, criterion: CompositeLoss) -> None:
         """Count backward passes until the first call outside torch.compile, whose graphs run no Python of ours."""
@@ -260,7 +260,7 @@ class CallWatch:
         if criterion.frozen or is_capturing(exponents) or distributed.is_sharded(exponents):
             return
         if self._moved is None:
-            self._moved = Reading(_differ(exponents, first.to(exponents.device)))
+            self._moved = Readback(_differ(exponents, first.to(exponents.device)))
         if self._moved.ready():
             moved = bool(self._moved.value())
             self._first = None
@@ -286,8 +286,8 @@ class StepWatch:
         self._after: Tensor | None = None
         self._foreign = 0
         self._idle = 0
-        self._reading: tuple[int, Reading] | None = None
-        self._outside: Reading | None = None
+        self._reading: tuple[int, Readback] | None = None
+        self._outside: Readback | None = None
 
     def idle_step(self, attachment: Attachment) -> None:
         """A step of the optimizer before which the criterion was not called."""
@@ -298,7 +298,7 @@ class StepWatch:
     def before_step(self, exponents: Tensor) -> None:
         if self._after is not None:
             if not is_capturing(exponents):
-                self._outside = Reading(_differ(exponents.detach(), self._after))
+                self._outside = Readback(_differ(exponents.detach(), self._after))
             self._after = None
 
     def after_step(self, attachment: Attachment, exponents: Tensor) -> None:
@@ -323,7 +323,7 @@ class StepWatch:
         parts = [criterion.weights, mu, _padded(criterion, mu)]
         if attachment.synced and distributed.is_distributed(attachment.process_group):
             parts.append(distributed.spread(mu, attachment.process_group))
-        self._reading = (attachment.steps, Reading(torch.cat([p.to(mu.dtype) for p in parts])))
+        self._reading = (attachment.steps, Readback(torch.cat([p.to(mu.dtype) for p in parts])))
         self._after = mu.clone() if criterion.learned else None  # others may show their weights in the exponents
 
     def _look(self, attachment: Attachment) -> None:

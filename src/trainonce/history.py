@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from trainonce import distributed, health
-from trainonce.reading import Reading, is_capturing
-from trainonce.terms import quoted
+from trainonce.readback import Readback, is_capturing
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ class History:
         self.terms: tuple[str, ...] = ()
         self._block = block
         self._rows: list[Tensor] = []  # on the device, one per step
-        self._coming: Reading | None = None
+        self._coming: Readback | None = None
         self._done: list[Tensor] = []  # on the host, one block of rows each
         self._steps: list[int] = []
         self._last = step or 0  # the number of the last step
@@ -202,7 +202,7 @@ class History:
     # From the device to the host to the file
 
     def _send(self) -> None:
-        self._coming = Reading(torch.stack(self._rows))
+        self._coming = Readback(torch.stack(self._rows))
         self._rows = []
 
     def _collect(self) -> None:

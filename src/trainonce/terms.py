@@ -6,14 +6,14 @@ The common case is a handful of attribute look-ups and one ``torch.stack``. Only
 
 from __future__ import annotations
 
-import difflib
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
+
+from trainonce.text import names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,38 +118,6 @@ def stacked(terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[i
     return losses
 
 
-def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) -> ValueError:
-    """One sentence for wrong names: what was expected, what was found, and the likely typing error."""
-    text = f"{owner} expects {quoted(expected)}; got {quoted(found) or 'nothing'}."
-    missing = [name for name in expected if name not in found]
-    extra = [name for name in found if name not in expected]
-    hints = [f"{guess!r} for {name!r}" for name in extra if (guess := _closest(str(name), missing))]
-    if hints:
-        text += f" Did you mean {', '.join(hints)}?"
-    elif missing:
-        text += f" Missing: {quoted(missing)}."
-    elif extra:
-        text += f" Not a term: {quoted(extra)}."
-    else:
-        text += " Some name appears more than once."
-    return ValueError(text)
-
-
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the likely one, if there is any."""
-    guess = _closest(name, list(candidates))
-    return f" Did you mean {guess!r}?" if guess else ""
-
-
-def is_number(value: object) -> bool:
-    """Whether it is a real number, numpy's included; True and False are not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def quoted(names: Iterable[object]) -> str:
-    return ", ".join(repr(name) for name in names)
-
-
 def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> list[Tensor | None]:
     if losses is None:
         table = named
@@ -229,9 +197,3 @@ def _detached(what: str) -> str:
         ".item() or torch.tensor(...) around it; pass None if the term is absent from this batch; or evaluate under "
         "torch.no_grad()."
     )
-
-
-def _closest(name: str, candidates: Sequence[str]) -> str | None:
-    related = [c for c in candidates if c.startswith(name) or name.startswith(c)]
-    related += difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
-    return related[0] if related else None

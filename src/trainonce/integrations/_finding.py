@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from trainonce.composite import CompositeLoss
-from trainonce.terms import quoted
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainonce import decay as core
+from trainonce import attachment as core
 from trainonce import extras
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from trainonce.attachment import Attachment
     from trainonce.composite import CompositeLoss
-    from trainonce.decay import Attachment
 
 __all__ = ["attach", "keep_out_of_clipping", "refuse_unsupported", "unwrapped"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trainonce import extras, health
+from trainonce.attachment import attach
 from trainonce.composite import CompositeLoss
-from trainonce.decay import attach
 from trainonce.integrations import _finding, _schedulers
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from trainonce.decay import Attachment, Preset
+    from trainonce.attachment import Attachment, Preset
     from trainonce.history import History
 
 __all__ = ["LearnedWeights"]
@@ -62,7 +62,7 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
         decay: float | None = None,
         *,
         lr: float | Tensor | None = None,
-        preset: Preset = "printed",
+        preset: Preset = "paper",
         criterion: str | CompositeLoss | None = None,
         optimizer: str | None = None,
         log_every: int | None = None,

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trainonce import distributed
-from trainonce.reading import Reading, is_capturing
+from trainonce.readback import Readback, is_capturing
 
 if TYPE_CHECKING:
     import os
 
     from torch.optim import Optimizer
 
-    from trainonce.decay import Attachment
+    from trainonce.attachment import Attachment
 
 #: Takes named numbers and the optimizer step they belong to.
 Sink = Callable[[Mapping[str, float], int], None]
@@ -137,7 +137,7 @@ class Logging:
         self._attachment, self._sinks, self._every = attachment, sinks, every
         self._start = start - attachment.steps
         self._last = attachment.steps  # a step without the criterion's call is no row
-        self._coming: list[tuple[int, list[str], Reading]] = []
+        self._coming: list[tuple[int, list[str], Readback]] = []
         self._handle = attachment.optimizer.register_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
@@ -149,10 +149,10 @@ class Logging:
         ):
             scalars = self._attachment.criterion.log_dict()  # on all ranks: sharded exponents need them
             together = torch.stack([value.float() for value in scalars.values()])
-            self._coming.append((self._start + step, list(scalars), Reading(together)))
+            self._coming.append((self._start + step, list(scalars), Readback(together)))
         self._write(lambda reading: reading.ready())
 
-    def _write(self, due: Callable[[Reading], bool]) -> None:
+    def _write(self, due: Callable[[Readback], bool]) -> None:
         first = not distributed.is_distributed() or torch.distributed.get_rank() == 0
         while self._coming and due(self._coming[0][2]):
             step, names, reading = self._coming.pop(0)

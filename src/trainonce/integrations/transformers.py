@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from trainonce import decay as core
+from trainonce import attachment as core
 from trainonce import distributed, extras
 from trainonce.composite import CompositeLoss
 from trainonce.integrations import _schedulers
 from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrapped
-from trainonce.terms import quoted
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
-    from trainonce.decay import Attachment, Preset
+    from trainonce.attachment import Attachment, Preset
 
 __all__ = ["Trainer"]
 
@@ -53,7 +53,7 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         *args: Any,
         decay: float | None = None,
         weights_lr: float | None = None,
-        preset: Preset = "printed",
+        preset: Preset = "paper",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)

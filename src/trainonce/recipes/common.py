@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainonce.study import ranks
+from trainonce.study import torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,12 +29,12 @@ def data_root(given: str) -> str:
 def checked(look: Callable[[], object]) -> None:
     """Look at all data once, in the first process, and let all know what is wrong."""
     problem = ""
-    if ranks.is_first():
+    if torchrun.is_first():
         try:
             look()
         except (OSError, ValueError) as error:
             problem = str(error)
-    problem = ranks.from_first(problem)
+    problem = torchrun.broadcast(problem)
     if problem:
         raise ValueError(problem)
 

@@ -8,8 +8,8 @@ import inspect
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainonce.study import told_plainly
-from trainonce.terms import quoted
+from trainonce.study import user_errors
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +72,7 @@ def configured(defaults: S) -> Callable[[Callable[[Trial, S], Any]], Callable[..
     def decorate(function: Callable[[Trial, S], Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def trained(trial: Trial, **given: Any) -> Any:
-            with told_plainly():
+            with user_errors():
                 settings = dataclasses.replace(defaults, **given)  # type: ignore[type-var]
             return function(trial, settings)
 

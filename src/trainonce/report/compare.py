@@ -9,7 +9,7 @@ from trainonce.extras import require
 from trainonce.report import labels, style
 from trainonce.report.labels import Box, Label
 from trainonce.report.style import COLOURS, MARKERS, NothingToDrawError
-from trainonce.study import wording
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
     """The name at the row's place; beyond the range at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
-        f"  {wording.number(mean, wording.places(summary))} {'↑' if mean > high else '↓'}"
+        f"  {sentences.number(mean, sentences.places(summary))} {'↑' if mean > high else '↓'}"
         if not low <= mean <= high
         else ""
     )

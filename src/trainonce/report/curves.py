@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from trainonce.history import History
-from trainonce.study.points import HISTORY
+from trainonce.study.weightings import HISTORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainonce.study import wording
+from trainonce.study import sentences
 from trainonce.study.summary import keys_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def listed(manifest: Mapping[str, Any], records: Iterable[Record]) -> list[Liste
     kept = [record for record in records if record.key in plans]
     last = {record.key: index for index, record in enumerate(kept)}
     found = [Listed(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
-    return sorted(found, key=lambda t: (order.index(t.plans[0]), t.record.point.label, t.record.seed))
+    return sorted(found, key=lambda t: (order.index(t.plans[0]), t.record.weighting.label, t.record.seed))
 
 
 def summary_json(summary: Summary, trials: Sequence[Listed], figures: Sequence[str]) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def summary_json(summary: Summary, trials: Sequence[Listed], figures: Sequence[s
     reference = summary.reference
     content = {
         "format": FORMAT,
-        "sentence": wording.sentence(summary),
-        "evidence": wording.evidence(summary),
+        "sentence": sentences.sentence(summary),
+        "evidence": sentences.evidence(summary),
         "task": dataclasses.asdict(summary.task),
         "margin": summary.margin,
         "reference": None if reference is None else reference.plan,
@@ -98,8 +98,8 @@ def _trial(trial: Listed) -> dict[str, Any]:
     return {
         "key": record.key,
         "plans": list(trial.plans),
-        "point": record.point.to_json(),
-        "label": record.point.label,
+        "point": record.weighting.to_json(),
+        "label": record.weighting.label,
         "seed": record.seed,
         "status": record.status,
         "last": trial.last,
@@ -139,7 +139,7 @@ def trials_csv(summary: Summary, trials: Sequence[Listed]) -> str:
         writer.writerow(
             [
                 " ".join(plans),
-                record.point.label,
+                record.weighting.label,
                 record.seed,
                 record.status,
                 last,

@@ -9,7 +9,7 @@ from trainonce.report import compare, curves, live, style
 from trainonce.report.live_space import parallel_coordinates, response_curve, simplex
 from trainonce.report.scale import Scale
 from trainonce.report.style import COLOURS, INK, TERMS, NothingToDrawError
-from trainonce.study import wording
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def all_as_json(summary: Summary, names: Sequence[str]) -> dict[str, str]:
 
 def cost_quality(summary: Summary) -> Any:
     """Cost against quality, with the numbers of each plan where the pointer is."""
-    rows, decimals = summary.ranked, wording.places(summary)
+    rows, decimals = summary.ranked, sentences.places(summary)
     if not rows:
         raise NothingToDrawError(compare.EMPTY)
     low, high = compare.focus(summary, rows)
@@ -53,8 +53,8 @@ def cost_quality(summary: Summary) -> Any:
         figure.add_scatter(x=xs, y=ys, mode="lines", name=name, line={"color": COLOURS["set"]}, hoverinfo="name")
     for row in rows:
         role = style.role(summary, row)
-        told = [style.pretty(wording.spread(row.chosen, decimals)), f"{wording.times(row.cost)} trainings"]
-        told += [style.pretty(f"difference {wording.interval(row.difference, decimals)}")] if row.difference else []
+        told = [style.pretty(sentences.spread(row.chosen, decimals)), f"{sentences.times(row.cost)} trainings"]
+        told += [style.pretty(f"difference {sentences.interval(row.difference, decimals)}")] if row.difference else []
         figure.add_scatter(
             x=[row.cost],
             y=[row.chosen.mean],

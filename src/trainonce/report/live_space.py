@@ -11,8 +11,8 @@ from trainonce.report import live, space, style
 from trainonce.report.scale import Scale
 from trainonce.report.simplex import corner
 from trainonce.report.style import COLOURS, INK
-from trainonce.study import wording
-from trainonce.study.points import Fixed
+from trainonce.study import sentences
+from trainonce.study.weightings import Fixed
 
 if TYPE_CHECKING:
     from trainonce.study.summary import Summary
@@ -67,17 +67,17 @@ def simplex(summary: Summary) -> Any:
     figure.update_yaxes(scaleanchor="x")
     edge = {"mode": "lines", "line": {"color": INK, "width": 1}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=[0, 1, 0.5, 0], y=[0, 0, math.sqrt(3) / 2, 0], **edge)
-    decimals = wording.places(summary)
-    choices = [c for c in space.fixed_choices(summary) if c[0].kind == "set" and isinstance(c[1].point, Fixed)]
-    points = [corner(o.point.weights) for _, o, _ in choices if isinstance(o.point, Fixed)]
-    told = [f"{live.plain(o.label)}<br>{style.pretty(wording.spread(o, decimals))}" for _, o, _ in choices]
+    decimals = sentences.places(summary)
+    choices = [c for c in space.fixed_choices(summary) if c[0].kind == "set" and isinstance(c[1].weighting, Fixed)]
+    points = [corner(o.weighting.weights) for _, o, _ in choices if isinstance(o.weighting, Fixed)]
+    told = [f"{live.plain(o.label)}<br>{style.pretty(sentences.spread(o, decimals))}" for _, o, _ in choices]
     strong = space.strength(summary, [o.mean for _, o, _ in choices]) if choices else []
     look = {"color": INK, "size": 10, "opacity": [0.15 + 0.7 * s for s in strong]}
     live.points(figure, points, told, "fixed weights", look)
     for row in summary.ranked:
         if row.kind in ("peer", "search", "fixed") and len(row.chosen.weights) == 3:
             look = {"color": COLOURS[row.kind], "symbol": live.MARKERS[row.kind], "size": 9}
-            result = f"{live.plain(row.plan)}<br>{style.pretty(wording.spread(row.chosen, decimals))}"
+            result = f"{live.plain(row.plan)}<br>{style.pretty(sentences.spread(row.chosen, decimals))}"
             live.points(figure, [corner(row.chosen.weights)], [result], live.plain(row.plan), look)
     for number, path in enumerate(space.paths(summary)):
         xs, ys = zip(*map(corner, path), strict=True)

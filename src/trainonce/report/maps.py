@@ -10,7 +10,7 @@ from trainonce.extras import require
 from trainonce.report import labels, space, style
 from trainonce.report.scale import Scale
 from trainonce.report.style import INK, NothingToDrawError
-from trainonce.study import wording
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,9 +91,9 @@ def _edges(values: Sequence[float], scale: Scale) -> dict[float, tuple[float, fl
 def _write_cell(
     axes: Axes, summary: Summary, outcome: Outcome, at: tuple[float, float], wide: float, chosen: bool
 ) -> None:
-    decimals = wording.places(summary)
-    full = style.pretty(wording.spread(outcome, decimals))
-    text = full if labels.width(full, 8.5) < wide - 6 else wording.number(outcome.mean, decimals)
+    decimals = sentences.places(summary)
+    full = style.pretty(sentences.spread(outcome, decimals))
+    text = full if labels.width(full, 8.5) < wide - 6 else sentences.number(outcome.mean, decimals)
     if labels.width(text, 8.5) < wide - 2:
         weight = "bold" if chosen else "normal"
         axes.annotate(

@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.report import markup
-from trainonce.study import wording
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,9 +140,9 @@ def size_of(content: bytes) -> tuple[int, int]:
 
 def _title(summary: Summary, row: Row, record: Record) -> str:
     task, plan = summary.task, row.plan if row is not summary.reference else f"best of {row.plan}"
-    value = wording.number(record.metrics[task.report_key], wording.places(summary))
+    value = sentences.number(record.metrics[task.report_key], sentences.places(summary))
     unit = f" {task.unit}" if task.unit else ""
-    return f"{plan}, {record.point.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
+    return f"{plan}, {record.weighting.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
 
 
 def _figure(name: str, picture: Picture, title: str) -> str:

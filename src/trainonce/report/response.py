@@ -10,7 +10,7 @@ from trainonce.report import labels, space, style
 from trainonce.report.labels import Label
 from trainonce.report.scale import Scale
 from trainonce.report.style import COLOURS, INK, NothingToDrawError
-from trainonce.study.points import Fixed
+from trainonce.study.weightings import Fixed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +39,8 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
             joined = [(x, y) for x, y in zip(xs, ys, strict=True) if x != scale(0)]
             axes.plot(*zip(*joined, strict=True), color=COLOURS["set"], linewidth=1.2)
             axes.errorbar(xs, ys, bars, fmt="o", color=COLOURS["set"], markersize=5, elinewidth=1, capsize=2)
-        if reference is not None and isinstance(reference.chosen.point, Fixed):
-            at, best = scale(space.ratios(reference.chosen.point.weights)[0]), reference.chosen
+        if reference is not None and isinstance(reference.chosen.weighting, Fixed):
+            at, best = scale(space.ratios(reference.chosen.weighting.weights)[0]), reference.chosen
             axes.errorbar([at], [best.mean], [best.deviation], fmt="D", color=INK, markersize=7, capsize=2, zorder=4)
             named.append(Label(at, best.mean, f"best of {style.bare(reference.plan)}", INK))
         ours = summary.one_shot

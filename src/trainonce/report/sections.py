@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.report import markup
 from trainonce.report.compare import EMPTY
-from trainonce.study import wording
+from trainonce.study import sentences
 from trainonce.study.intervals import paired
 from trainonce.study.plans import ABOUT
 from trainonce.study.summary import MARGIN
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def opening(summary: Summary) -> str:
     task = summary.task
     about = f" — {markup.raw(task.about)}" if task.about else ""
-    answer = markup.paragraph(wording.sentence(summary), "answer")
-    evidence = markup.paragraph(wording.evidence(summary), "evidence")
+    answer = markup.paragraph(sentences.sentence(summary), "answer")
+    evidence = markup.paragraph(sentences.evidence(summary), "evidence")
     return f"<header><h1><b>{markup.raw(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
 
 
@@ -47,9 +47,9 @@ def comparison(summary: Summary) -> str:
         )
     notes.append("Trainings: full trainings for one seed, pruned and failed ones included; seconds: their time.")
     return (
-        markup.table(wording.table(summary), "comparison of the plans", classes)
+        markup.table(sentences.table(summary), "comparison of the plans", classes)
         + markup.paragraph(" ".join(notes), "quiet")
-        + markup.paragraph(wording.reached(summary))
+        + markup.paragraph(sentences.reached(summary))
         + _without(summary)
     )
 
@@ -63,7 +63,7 @@ def _without(summary: Summary) -> str:
 
 def controls(summary: Summary) -> str:
     """Whether it matters that the weights react to the losses: the controls against the learned weights."""
-    ours, decimals = summary.one_shot, wording.places(summary)
+    ours, decimals = summary.one_shot, sentences.places(summary)
     rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
     if ours is None or not rows:
         return ""
@@ -73,7 +73,7 @@ def controls(summary: Summary) -> str:
         pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
         against = paired(pairs) if pairs else None
         about = ABOUT.get(_name(row), "").removeprefix("control: ")
-        lines.append([row.plan, about, wording.spread(row.chosen, decimals), wording.interval(against, decimals)])
+        lines.append([row.plan, about, sentences.spread(row.chosen, decimals), sentences.interval(against, decimals)])
     read = (
         "A control that does as well as the learned weights says that the weights they found matter, and not that they "
         "react to the losses of this very run. Positive differences: the control is better."
@@ -90,11 +90,11 @@ def health(trials: Sequence[Listed]) -> str:
     said = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
     kinds: dict[str, list[tuple[str, int]]] = {}
     for warning, count in said.most_common():
-        kind = wording.kind_of(warning)
+        kind = sentences.kind_of(warning)
         kinds.setdefault(kind, []).append((warning.removeprefix(f"{kind}: "), count))
     parts = []
     for kind, messages in kinds.items():
-        total = sum(any(wording.kind_of(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
+        total = sum(any(sentences.kind_of(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
         shown = "".join(
             f"<li>{markup.raw(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
         )
@@ -109,12 +109,12 @@ def health(trials: Sequence[Listed]) -> str:
         )
         for trial in failed:
             error = trial.record.error or {}
-            title = f"{', '.join(trial.plans)}, {trial.record.point.label}, seed {trial.record.seed}: "
+            title = f"{', '.join(trial.plans)}, {trial.record.weighting.label}, seed {trial.record.seed}: "
             title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
             parts.append(markup.folded(title, f"<pre>{markup.raw(error.get('traceback') or 'no traceback')}</pre>"))
     diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
     if diverged:
-        names = [f"{', '.join(t.plans)}, {t.record.point.label}, seed {t.record.seed}" for t in diverged]
+        names = [f"{', '.join(t.plans)}, {t.record.weighting.label}, seed {t.record.seed}" for t in diverged]
         shown = "".join(f"<li>{markup.raw(name)}</li>" for name in names)
         parts.append(
             f"<h3>Diverged, {_trials(len(diverged))}</h3>"
@@ -131,7 +131,7 @@ def _trials(count: int) -> str:
 def protocol(summary: Summary, trials: Sequence[Listed], unused: int) -> str:
     """How it was made, so that it can be judged and repeated."""
     task, records = summary.task, [trial.record for trial in trials]
-    margin = f"{wording.number(summary.margin, wording.places(summary))}{f' {task.unit}' if task.unit else ''}"
+    margin = f"{sentences.number(summary.margin, sentences.places(summary))}{f' {task.unit}' if task.unit else ''}"
     source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the reference's mean"
     statuses = Counter(trial.record.status for trial in trials if trial.last)
     versions = Counter(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in records)
@@ -163,7 +163,7 @@ def protocol(summary: Summary, trials: Sequence[Listed], unused: int) -> str:
 
 
 def all_trials(summary: Summary, trials: Sequence[Listed]) -> str:
-    task, decimals = summary.task, wording.places(summary)
+    task, decimals = summary.task, sentences.places(summary)
     rows = [
         ["plan", "weights or settings", "seed", "status", task.select_key, task.report_key, "last weights", "seconds"]
     ]
@@ -172,10 +172,10 @@ def all_trials(summary: Summary, trials: Sequence[Listed]) -> str:
         rows.append(
             [
                 ", ".join(plans),
-                record.point.label,
+                record.weighting.label,
                 str(record.seed),
                 record.status if last else f"{record.status}, ran again",
-                *("" if value is None else wording.number(value, decimals) for value in values),
+                *("" if value is None else sentences.number(value, decimals) for value in values),
                 " : ".join(f"{w:.3g}" for w in record.weights),
                 f"{record.seconds:.1f}",
             ]

@@ -8,8 +8,8 @@ from trainonce.report import labels, style
 from trainonce.report.labels import Label
 from trainonce.report.scale import Scale
 from trainonce.report.style import COLOURS, DASHES, INK, TERMS, NothingToDrawError
-from trainonce.study.points import Learned
-from trainonce.terms import is_number
+from trainonce.study.weightings import Learned
+from trainonce.text import is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def swept(row: Row) -> str:
 
 def steps(row: Row) -> list[tuple[float, Outcome]]:
     """The values of a sweep in order, each with what came out."""
-    found = [(getattr(o.point, swept(row), None), o) for o in row.outcomes if isinstance(o.point, Learned)]
+    found = [(getattr(o.weighting, swept(row), None), o) for o in row.outcomes if isinstance(o.weighting, Learned)]
     return sorted(((float(v), o) for v, o in found if is_number(v)), key=lambda pair: pair[0])  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from trainonce.extras import require
 from trainonce.report import space, style
 from trainonce.report.scale import Scale
 from trainonce.report.style import COLOURS, INK, MARKERS, NothingToDrawError
-from trainonce.study.points import Fixed
+from trainonce.study.weightings import Fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,10 +48,10 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.plot([0, 1, 0.5, 0], [0, 0, TOP, 0], color=INK, linewidth=0.9)
         strong = space.strength(summary, [o.mean for _, o, _ in choices]) if choices else []
         for (_, outcome, _), alpha in zip(choices, strong, strict=True):
-            assert isinstance(outcome.point, Fixed)
+            assert isinstance(outcome.weighting, Fixed)
             chosen = summary.reference is not None and outcome is summary.reference.chosen
             marker, alpha = ("D", 1.0) if chosen else ("o", 0.12 + 0.6 * alpha)
-            axes.plot(*corner(outcome.point.weights), marker, color=INK, alpha=alpha, markersize=8, gid="choice")
+            axes.plot(*corner(outcome.weighting.weights), marker, color=INK, alpha=alpha, markersize=8, gid="choice")
         for row in summary.ranked:
             if row.kind in ("peer", "search", "fixed") and len(row.chosen.weights) == 3:
                 look = {"color": COLOURS[row.kind], "markersize": 6, "clip_on": False, "gid": f"plan {row.plan}"}

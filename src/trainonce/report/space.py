@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.report import curves
 from trainonce.report.style import COLOURS, MARKERS, NothingToDrawError
-from trainonce.study.points import Fixed
+from trainonce.study.weightings import Fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,9 @@ def ratios(weights: Sequence[float]) -> list[float]:
 def fixed_choices(summary: Summary) -> list[tuple[Row, Outcome, list[float]]]:
     """Every fixed choice of weights with a result: its row, its outcome, and its ratios to the base."""
     rows = [row for row in summary.rows if row.kind in ("set", "fixed")]
-    found = [(row, o, ratios(o.point.weights)) for row in rows for o in row.outcomes if isinstance(o.point, Fixed)]
+    found = [
+        (row, o, ratios(o.weighting.weights)) for row in rows for o in row.outcomes if isinstance(o.weighting, Fixed)
+    ]
     return [(row, o, place) for row, o, place in found if o.report]
 
 

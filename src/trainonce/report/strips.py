@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainonce.report import labels, style
 from trainonce.report.compare import EMPTY, focus, name_of
 from trainonce.report.style import COLOURS, INK, Margins, NothingToDrawError
-from trainonce.study import wording
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
         style.head(
             axes,
             "Difference to the reference, on the same seeds",
-            f"95 % interval; shaded: the margin of ±{wording.number(summary.margin, wording.places(summary))}",
+            f"95 % interval; shaded: the margin of ±{sentences.number(summary.margin, sentences.places(summary))}",
             "← worse than the reference · better →",
             72 * _left(rows) - 8,
         )

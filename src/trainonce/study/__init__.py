@@ -21,7 +21,8 @@
 ['one-shot', 'grid(0.1,1)']
 """
 
-from trainonce.study.points import InputError as InputError
+from trainonce.errors import InputError as InputError
+from trainonce.errors import user_errors as user_errors
 from trainonce.study.store import DamagedStore as DamagedStore
 from trainonce.study.store import Record as Record
 from trainonce.study.study import Study as Study
@@ -29,6 +30,5 @@ from trainonce.study.summary import Summary as Summary
 from trainonce.study.task import Task as Task
 from trainonce.study.task import task as task
 from trainonce.study.trial import Trial as Trial
-from trainonce.study.trial import told_plainly as told_plainly
 
-__all__ = ["DamagedStore", "InputError", "Record", "Study", "Summary", "Task", "Trial", "task", "told_plainly"]
+__all__ = ["DamagedStore", "InputError", "Record", "Study", "Summary", "Task", "Trial", "task", "user_errors"]

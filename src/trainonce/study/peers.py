@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from trainonce.errors import InputError
 from trainonce.extras import require
 from trainonce.fixed import FixedLoss
-from trainonce.study import ranks
-from trainonce.study.points import InputError, Point
-from trainonce.terms import Values, collect, did_you_mean, is_number, quoted, stacked
+from trainonce.study import torchrun
+from trainonce.study.weightings import Weighting
+from trainonce.terms import Values, collect, stacked
+from trainonce.text import did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +55,7 @@ EPOCHS = 20  # of DWA in a training, where no epoch is given
 
 
 @dataclasses.dataclass(frozen=True)
-class Peer(Point):
+class Peer(Weighting):
     """A weighting method of TorchJD. ``settings`` go to its class; ``epoch`` is DWA's, in optimizer steps."""
 
     method: str
@@ -100,7 +102,7 @@ class Peer(Point):
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
     ) -> trainonce.CompositeLoss:
-        if ranks.count() > 1:
+        if torchrun.world_size() > 1:
             raise InputError(
                 f"The plan {self.method!r} is TorchJD's, which does not keep the processes of torchrun together: their "
                 "weights would differ. Run it with one process."

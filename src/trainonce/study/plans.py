@@ -17,9 +17,9 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainonce.study.peers import LEFT_OUT, PEERS, Peer
-from trainonce.study.points import Final, Fixed, Learned, Point, Replay
 from trainonce.study.search import RUNGS, Search
-from trainonce.terms import did_you_mean, is_number, names_error, quoted
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
+from trainonce.text import did_you_mean, is_number, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Plan:
 
     name: str
     kind: Kind
-    points: tuple[Point, ...] = ()
+    weightings: tuple[Weighting, ...] = ()
     search: Search | None = None
 
 
@@ -48,7 +48,7 @@ def parse(text: str, task: Task) -> Plan:
 
     >>> from trainonce.recipes.digits import digits
     >>> plan = parse("grid(0.1, 1)", digits)
-    >>> [point.label for point in plan.points]
+    >>> [weighting.label for weighting in plan.weightings]
     ['1 : 0.1 : 0.1', '1 : 0.1 : 1', '1 : 1 : 0.1', '1 : 1 : 1']
     """
     found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
@@ -81,8 +81,8 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
         if isinstance(made, Search):
             made.check()
             return Plan(title, kind, search=made)
-        for point in made:
-            point.check(task)
+        for weighting in made:
+            weighting.check(task)
     except (TypeError, ArithmeticError) as error:
         text = re.sub(r"^_\w+\(\) |^\S*make\(\) ", "it ", str(error))
         raise ValueError(f"The plan {title!r} cannot be made: {text}. It is written {usage(name)}.") from None
@@ -141,27 +141,27 @@ def _learned(task: Task, settings: Mapping[str, Any]) -> Learned:
     return Learned(**chosen)
 
 
-def _one_shot(task: Task, /, **settings: Any) -> list[Point]:
+def _one_shot(task: Task, /, **settings: Any) -> list[Weighting]:
     return [_learned(task, settings)]
 
 
-def _replay(task: Task, /, **settings: Any) -> list[Point]:
+def _replay(task: Task, /, **settings: Any) -> list[Weighting]:
     return [Replay(_learned(task, settings))]
 
 
-def _final(task: Task, /, **settings: Any) -> list[Point]:
+def _final(task: Task, /, **settings: Any) -> list[Weighting]:
     return [Final(_learned(task, settings))]
 
 
-def _uniform(task: Task) -> list[Point]:
+def _uniform(task: Task) -> list[Weighting]:
     return [Fixed.of((1.0,) * len(task.terms))]
 
 
-def _base(task: Task) -> list[Point]:
+def _base(task: Task) -> list[Weighting]:
     return [Fixed.of((1.0, *(0.0,) * (len(task.terms) - 1)))]
 
 
-def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Point]:
+def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Weighting]:
     if by_term:
         if set(by_term) != set(task.terms) or weights:
             raise names_error("The plan 'fixed'", task.terms, list(by_term))
@@ -169,7 +169,7 @@ def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Point]:
     return [Fixed.of(weights)] if weights else _uniform(task)
 
 
-def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -> list[Point]:
+def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -> list[Weighting]:
     auxiliary = task.terms[1:]
     if by_term and (ratios or set(by_term) != set(auxiliary)):
         raise names_error("The plan 'grid', with values for each auxiliary term,", auxiliary, list(by_term))
@@ -179,10 +179,10 @@ def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -
     for value in itertools.chain(*values):
         if not (is_number(value) and 0 <= value < math.inf):
             raise ValueError(f"A grid is of ratios to the base weight, numbers of at least 0; got {value!r}.")
-    return [Fixed.of((1.0, *point)) for point in itertools.product(*values)]
+    return [Fixed.of((1.0, *weighting)) for weighting in itertools.product(*values)]
 
 
-def _grid_3x3(task: Task) -> list[Point]:
+def _grid_3x3(task: Task) -> list[Weighting]:
     _needs_terms("grid-3x3", task, 3)
     return [Fixed.of((1.0, a, b)) for a in (0.01, 0.25, 1.0) for b in (0.01, 0.1, 1.0)]
 
@@ -191,7 +191,7 @@ def _grid_3x3(task: Task) -> list[Point]:
 LINE = (-math.inf, -2, -1.5, -1, -0.5, 0, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2)
 
 
-def _grid_13(task: Task) -> list[Point]:
+def _grid_13(task: Task) -> list[Weighting]:
     _needs_terms("grid-13", task, 2)
     return [Fixed.of((1.0, 10.0**exponent)) for exponent in LINE]
 
@@ -204,7 +204,7 @@ def _needs_terms(name: str, task: Task, count: int) -> None:
         )
 
 
-def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Point]:
+def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Weighting]:
     search = Search("random", trials, low, high)
     search.check()
     rng = random.Random(seed)
@@ -223,23 +223,23 @@ def _asha(task: Task, *, trials: int = 27, eta: int = 3, low: float = 0.01, high
     return Search("asha", trials, low, high, eta, rung)
 
 
-def _peer(method: str) -> Callable[..., list[Point]]:
-    def make(task: Task, /, **settings: Any) -> list[Point]:
+def _peer(method: str) -> Callable[..., list[Weighting]]:
+    def make(task: Task, /, **settings: Any) -> list[Weighting]:
         epoch = settings.pop("epoch", None) if method == "dwa" else None
         return [Peer(method, settings, epoch)]
 
     return make
 
 
-def _sweep_init(task: Task, /, *values: float, **settings: Any) -> list[Point]:
+def _sweep_init(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
     return [_learned(task, {**settings, "init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
 
 
-def _sweep_decay(task: Task, /, *values: float, **settings: Any) -> list[Point]:
+def _sweep_decay(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
     return [_learned(task, {**settings, "decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
 
 
-def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Point]:
+def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
     rate: Any = task.settings.get("lr")
     if not values and not is_number(rate):
         raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
@@ -248,7 +248,7 @@ def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Point]:
 
 
 #: Every plan: how its trials are read, and what makes its points.
-PLANS: dict[str, tuple[Kind, Callable[..., list[Point] | Search]]] = {
+PLANS: dict[str, tuple[Kind, Callable[..., list[Weighting] | Search]]] = {
     "one-shot": ("learned", _one_shot),
     "uniform": ("fixed", _uniform),
     "base": ("fixed", _base),

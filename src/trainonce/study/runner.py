@@ -89,7 +89,7 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
 def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     """What the trials will import. torch loads its compiler when an optimizer first steps, which takes a second."""
     searches = ["optuna"] if any(item.search is not None for item in everything) else []
-    peers = ["torchjd.scalarization"] if any(isinstance(item.point, Peer) for item in everything) else []
+    peers = ["torchjd.scalarization"] if any(isinstance(item.weighting, Peer) for item in everything) else []
     return ["trainonce.study.worker", "torch._dynamo", *searches, *peers, *task.preload]
 
 
@@ -265,7 +265,7 @@ class Processes:
         record = Record(
             job.key,
             self._task.name,
-            job.point or UNKNOWN,
+            job.weighting or UNKNOWN,
             job.seed,
             "failed",
             seconds=round(seconds, 3),

@@ -7,7 +7,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from trainonce.study.points import Point, key_of
+from trainonce.study.weightings import Weighting, key_of
 from trainonce.study.worker import Job
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ class Item:
     plan: str
     seed: int
     keys: tuple[str, ...]
-    point: Point | None = None
+    weighting: Weighting | None = None
     search: Search | None = None
     source: str | None = None  # the key of the trial that the point needs
 
     @classmethod
-    def of_point(cls, plan: str, seed: int, point: Point, identity: str) -> Item:
-        needed = point.needs(seed)
+    def of_weighting(cls, plan: str, seed: int, weighting: Weighting, identity: str) -> Item:
+        needed = weighting.needs(seed)
         source = None if needed is None else key_of(identity, *needed)
-        return cls(plan, seed, (key_of(identity, point, seed),), point, source=source)
+        return cls(plan, seed, (key_of(identity, weighting, seed),), weighting, source=source)
 
     @classmethod
     def of_search(cls, plan: str, seed: int, search: Search, identity: str) -> Item:
@@ -44,8 +44,8 @@ class Item:
     def label(self, key: str) -> str:
         if self.search is not None:
             return f"{self.plan} {self.keys.index(key) + 1}/{self.search.trials}"
-        assert self.point is not None
-        return f"{self.plan} {self.point.label}" if self.point.label not in self.plan else self.plan
+        assert self.weighting is not None
+        return f"{self.plan} {self.weighting.label}" if self.weighting.label not in self.plan else self.plan
 
 
 def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[Item]:
@@ -54,7 +54,7 @@ def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[It
     for seed, plan in itertools.product(seeds, sorted(plans, key=lambda p: p.kind == "sweep")):
         if plan.search is not None:
             everything.append(Item.of_search(plan.name, seed, plan.search, identity))
-        everything += [Item.of_point(plan.name, seed, point, identity) for point in plan.points]
+        everything += [Item.of_weighting(plan.name, seed, weighting, identity) for weighting in plan.weightings]
     return _with_sources(everything, identity)
 
 
@@ -63,10 +63,10 @@ def _with_sources(everything: Sequence[Item], identity: str) -> list[Item]:
     known = {key for item in everything for key in item.keys}
     added = []
     for item in everything:
-        needed = None if item.point is None else item.point.needs(item.seed)
+        needed = None if item.weighting is None else item.weighting.needs(item.seed)
         if needed is not None and item.source not in known:
-            point, seed = needed
-            added.append(Item.of_point("one-shot", seed, point, identity))
+            weighting, seed = needed
+            added.append(Item.of_weighting("one-shot", seed, weighting, identity))
             known.add(added[-1].keys[0])
     return added + list(everything)
 
@@ -110,7 +110,7 @@ class Schedule:
 
     def _job(self, item: Item, key: str) -> Job:
         done = [self.records[k] for k in item.keys if k in self.records and k != key] if item.search else []
-        return Job(key, item.seed, item.point, item.source, item.search, item.keys.index(key), done, self.since)
+        return Job(key, item.seed, item.weighting, item.source, item.search, item.keys.index(key), done, self.since)
 
     def settle(self, key: str, record: Record | None) -> None:
         """A trial came back: with its record, or without since another process is at it."""

@@ -7,8 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.study.points import Fixed, digest
-from trainonce.terms import is_number
+from trainonce.study.weightings import Fixed, digest
+from trainonce.text import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,9 +100,9 @@ class Search:
         study = optuna.create_study(direction=direction, **tools)
         metric = key.partition("/")[2]
         for record in done:
-            if record.status == "failed" or not isinstance(record.point, Fixed):
+            if record.status == "failed" or not isinstance(record.weighting, Fixed):
                 continue
-            ratios = (min(max(ratio, self.low), self.high) for ratio in record.point.ratios)
+            ratios = (min(max(ratio, self.low), self.high) for ratio in record.weighting.ratios)
             study.enqueue_trial(dict(zip(terms[1:], ratios, strict=True)))
             trial = study.ask()
             for term in terms[1:]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainonce.study.peers import Peer
-from trainonce.study.points import Final, Fixed, Learned, Point, Replay
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
 
 try:
     import fcntl
@@ -53,7 +53,7 @@ class Record:
 
     key: str
     task: str
-    point: Point
+    weighting: Weighting
     seed: int
     status: Status
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -68,28 +68,24 @@ class Record:
     error: Mapping[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
-            "point": self.point.to_json(),
-        }
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "weighting"}
+        return {"format": FORMAT, **plain, "point": self.weighting.to_json()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:
         known = {field.name: content[field.name] for field in dataclasses.fields(cls) if field.name in content}
-        reports = tuple((step, _numbers(values)) for step, values in known.get("reports", ()))
-        metrics = _numbers(known.get("metrics", {}))
-        weights = tuple(float(w) for w in known.get("weights", ()))
-        return cls(
-            **known | {"point": read_point(known["point"]), "reports": reports, "metrics": metrics, "weights": weights}
-        )
+        known["weighting"] = read_weighting(content["point"])
+        known["reports"] = tuple((step, _numbers(values)) for step, values in content.get("reports", ()))
+        known["metrics"] = _numbers(content.get("metrics", {}))
+        known["weights"] = tuple(float(w) for w in content.get("weights", ()))
+        return cls(**known)
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def read_point(content: Mapping[str, Any]) -> Point:
+def read_weighting(content: Mapping[str, Any]) -> Weighting:
     """The point that a record or a manifest holds."""
     fields = {key: value for key, value in content.items() if key != "kind"}
     match content["kind"]:

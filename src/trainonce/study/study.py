@@ -114,8 +114,8 @@ class Study:
 
 def _as_json(plan: plans.Plan) -> dict[str, Any]:
     search = None if plan.search is None else dataclasses.asdict(plan.search)
-    points = [point.to_json() for point in plan.points]
-    return {"name": plan.name, "kind": plan.kind, "points": points, "search": search}
+    weightings = [weighting.to_json() for weighting in plan.weightings]
+    return {"name": plan.name, "kind": plan.kind, "points": weightings, "search": search}
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

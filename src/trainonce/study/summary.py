@@ -10,10 +10,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study.intervals import Interval, deviation, paired
-from trainonce.study.points import Point, key_of
 from trainonce.study.search import Search
-from trainonce.study.store import Record, Store, read_point
+from trainonce.study.store import Record, Store, read_weighting
 from trainonce.study.task import Splits
+from trainonce.study.weightings import Weighting, key_of
 
 if TYPE_CHECKING:
     import os
@@ -54,7 +54,7 @@ class Outcome:
     """
 
     label: str
-    point: Point | None
+    weighting: Weighting | None
     records: Mapping[int, Record]
     select: Mapping[int, float]
     report: Mapping[int, float]
@@ -191,8 +191,8 @@ class Summary:
             outcomes = self._searched(keys)
             chosen = _best_of_each_seed(outcomes, seeds, self.task)
         else:
-            points = [read_point(content) for content in plan["points"]]
-            outcomes = [self._outcome(point, seeds) for point in points]
+            weightings = [read_weighting(content) for content in plan["points"]]
+            outcomes = [self._outcome(weighting, seeds) for weighting in weightings]
             chosen = best(outcomes, self.task)
         if not any(key in self._all for key in keys):
             return None
@@ -208,21 +208,23 @@ class Summary:
             dict(counts),
         )
 
-    def _key(self, point: Point, seed: int) -> str:
-        return key_of(self.task.identity, point, seed)
+    def _key(self, weighting: Weighting, seed: int) -> str:
+        return key_of(self.task.identity, weighting, seed)
 
     def _last(self, key: str) -> Record | None:
         records = self._all.get(key)
         return records[-1] if records else None
 
-    def _outcome(self, point: Point, seeds: Iterable[int]) -> Outcome:
-        found = {seed: self._last(self._key(point, seed)) for seed in seeds}
-        return outcome(point.label, point, [record for record in found.values() if record], len(found), self.task)
+    def _outcome(self, weighting: Weighting, seeds: Iterable[int]) -> Outcome:
+        found = {seed: self._last(self._key(weighting, seed)) for seed in seeds}
+        return outcome(
+            weighting.label, weighting, [record for record in found.values() if record], len(found), self.task
+        )
 
     def _searched(self, keys: Sequence[str]) -> list[Outcome]:
         """Each trial of each seed's search as an outcome of its own."""
         found = [record for key in keys if (record := self._last(key)) is not None]
-        return [outcome(r.point.label, r.point, [r], 1, self.task) for r in found if r.status != "failed"]
+        return [outcome(r.weighting.label, r.weighting, [r], 1, self.task) for r in found if r.status != "failed"]
 
     # Compared with the reference
 
@@ -243,7 +245,7 @@ class Summary:
         return MARGIN * abs(self.reference.chosen.mean) if self.reference else math.nan
 
     @property
-    def points(self) -> int:
+    def reference_size(self) -> int:
         """How many points of the reference's plan have an outcome."""
         return sum(bool(o.ended) for o in self.reference.outcomes) if self.reference else 0
 
@@ -269,7 +271,7 @@ class Summary:
         """
         if row.beaten_by is None or self.reference is None or row is self.reference:
             return None
-        return (self.points + 1) / (row.beaten_by + 1) if row.beaten_by else None
+        return (self.reference_size + 1) / (row.beaten_by + 1) if row.beaten_by else None
 
 
 def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:
@@ -278,17 +280,17 @@ def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:
     if search is not None:
         made = Search(**search)
         return [made.key(identity, seed, number) for seed in seeds for number in range(made.trials)]
-    points = [read_point(content) for content in plan["points"]]
-    own = [key_of(identity, point, seed) for point in points for seed in seeds]
-    return own + [key_of(identity, *needed) for p in points for seed in seeds if (needed := p.needs(seed))]
+    weightings = [read_weighting(content) for content in plan["points"]]
+    own = [key_of(identity, weighting, seed) for weighting in weightings for seed in seeds]
+    return own + [key_of(identity, *needed) for p in weightings for seed in seeds if (needed := p.needs(seed))]
 
 
-def outcome(label: str, point: Point | None, records: Sequence[Record], wanted: int, task: TaskInfo) -> Outcome:
+def outcome(label: str, weighting: Weighting | None, records: Sequence[Record], wanted: int, task: TaskInfo) -> Outcome:
     """The complete trials among the given ones, one for each seed."""
     done = {r.seed: r for r in records if r.status == "done"}
     return Outcome(
         label,
-        point,
+        weighting,
         done,
         {seed: r.metrics[task.select_key] for seed, r in done.items()},
         {seed: r.metrics[task.report_key] for seed, r in done.items()},

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainonce.study import ranks
-from trainonce.terms import check_names, did_you_mean, is_number, quoted
+from trainonce.study import torchrun
+from trainonce.terms import check_names
+from trainonce.text import did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
     from trainonce.study.trial import Trial
@@ -110,8 +111,8 @@ class Task(Splits):
         metric = [self.metric, self.direction, self.select, self.report]
         code = [self._source(), self._closure()] if self.version is None else [self.version]
         content: list[Any] = [self.name, self.terms, metric, self._told_settings(), *code]
-        if ranks.count() > 1:  # each process has a batch of its own, so their number is a setting, too
-            content.append(ranks.count())
+        if torchrun.world_size() > 1:  # each process has a batch of its own, so their number is a setting, too
+            content.append(torchrun.world_size())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def _told_settings(self) -> dict[str, Any]:

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import trainonce
-from trainonce.study import ranks
-from trainonce.study.points import HISTORY, InputError
-from trainonce.terms import is_number, quoted
+from trainonce.study import torchrun
+from trainonce.study.weightings import HISTORY
+from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from trainonce.composite import NonFinite
-    from trainonce.study.points import Point
     from trainonce.study.task import Task
+    from trainonce.study.weightings import Weighting
 
 BEAT = 0.2  # seconds between two signs of life
 
@@ -43,7 +43,7 @@ class Trial:
     def __init__(
         self,
         task: Task,
-        point: Point,
+        weighting: Weighting,
         seed: int,
         *,
         dir: Path,  # noqa: A002 the name that users know from other tools
@@ -60,7 +60,7 @@ class Trial:
         self.history: trainonce.History | None = None
         self.steps = 0  # of the optimizer
         self.total = task.steps
-        self._task, self._point, self._source = task, point, source
+        self._task, self._weighting, self._source = task, weighting, source
         self._pruner, self._tell = pruner, tell
         self._criterion: trainonce.CompositeLoss | None = None
         self._shown: tuple[int, int | None] | None = None
@@ -86,7 +86,7 @@ class Trial:
         if self._criterion is not None:
             raise RuntimeError("trial.criterion was called twice. A trial has one criterion: keep it and pass it on.")
         with torch.random.fork_rng(devices=[]):  # the model starts the same whatever the criterion draws
-            made = self._point.criterion(self._task.terms, scale, nonfinite, self._source)
+            made = self._weighting.criterion(self._task.terms, scale, nonfinite, self._source)
         self._criterion = made.to(self.device)
         return self._criterion
 
@@ -97,7 +97,7 @@ class Trial:
         if self._restored is None:
             (self.dir / HISTORY).unlink(missing_ok=True)  # of a run whose checkpoint nobody asked for
         self.history = trainonce.History(self.dir / HISTORY, step=self.steps or None)
-        attachment = self._point.attach(optimizer, self._criterion, self.history, self.total)
+        attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
 
         def count(*_: Any) -> None:
@@ -119,13 +119,13 @@ class Trial:
         """
         if self.history is None:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
-        if not ranks.is_first():
+        if not torchrun.is_first():
             return
-        if not self._point.resumable:
+        if not self._weighting.resumable:
             return
         self.history.flush()
         write_checkpoint(
-            self.dir, Checkpoint(self._point.to_json(), self.steps, self.reports, self.seconds, dict(state))
+            self.dir, Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, dict(state))
         )
         self.kept, self._kept_seconds = self.fraction, self.seconds
 
@@ -133,8 +133,8 @@ class Trial:
         """What :meth:`save` was last given, if the trial was interrupted after it; else None. Before ``attach``."""
         if self.history is not None:
             raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
-        found = ranks.from_first(read_checkpoint(self.dir) if ranks.is_first() else None)
-        if found is None or found.point != self._point.to_json():  # a search may have proposed another point
+        found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
+        if found is None or found.weighting != self._weighting.to_json():  # a search may have proposed another point
             return None
         self._restored = found
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
@@ -170,7 +170,7 @@ class Trial:
         """Whether the plan gives this trial up, judging by the reports so far; then return. Only searches do."""
         if self._pruner is not None and self.reports and not self.pruned:
             self.pruned = self._pruner([(step, values[self._task.metric]) for step, values in self.reports])
-        self.pruned = ranks.from_first(self.pruned)
+        self.pruned = torchrun.broadcast(self.pruned)
         return self.pruned
 
     def progress(self, step: int, total: int | None = None, note: str = "") -> None:
@@ -194,7 +194,7 @@ class Trial:
 class Checkpoint:
     """Where an interrupted trial goes on."""
 
-    point: Mapping[str, Any]
+    weighting: Mapping[str, Any]
     steps: int
     reports: Sequence[tuple[int, Mapping[str, float]]]
     seconds: float
@@ -232,15 +232,6 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         text = f"The checkpoint {path} cannot be read, and the trial starts anew: {str(error).splitlines()[0]}"
         warnings.warn(text, stacklevel=3)
         return None
-
-
-@contextlib.contextmanager
-def told_plainly() -> Iterator[None]:
-    """What goes wrong in here is a person's to mend: wrong settings, missing packages, files that cannot be used."""
-    try:
-        yield
-    except (ValueError, OSError, ImportError) as error:
-        raise InputError(str(error)) from error
 
 
 def as_float(what: str, value: object) -> float:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 import trainonce
-from trainonce.study import ranks
+from trainonce.errors import InputError
+from trainonce.study import torchrun
 from trainonce.study.orphans import end_with_parent
-from trainonce.study.points import Fixed, InputError, Point
 from trainonce.study.store import Record, Status, Store
 from trainonce.study.task import Task
 from trainonce.study.trial import CHECKPOINT, Trial, finished, seed_everything
+from trainonce.study.weightings import Fixed, Weighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +101,7 @@ class Job:
 
     key: str
     seed: int
-    point: Point | None
+    weighting: Weighting | None
     source: str | None = None  # the key of the trial that the point needs
     search: Search | None = None
     number: int = 0  # within the search
@@ -126,7 +127,7 @@ def run(
             store.append(record)
         except OSError as error:
             return "stop", f"{error.strerror}."
-        if record.status == "failed" and ranks.count() > 1:
+        if record.status == "failed" and torchrun.world_size() > 1:
             return (
                 "stop",
                 f"The trial failed, and with it those of the other processes: {(record.error or {})['message']}",
@@ -141,7 +142,7 @@ def attempt(
     folder, start = store.folder(job.key), time.time()
     if not (folder / CHECKPOINT).is_file():
         shutil.rmtree(folder, ignore_errors=True)
-    point, trial, metrics, error = job.point, None, dict[str, float](), None
+    weighting, trial, metrics, error = job.weighting, None, dict[str, float](), None
     status: Status = "failed"
     said: list[str] = []
     try:
@@ -149,16 +150,16 @@ def attempt(
         pruner = None
         if job.search is not None:
             known = (task.terms, task.direction, job.done, task.select_key)
-            point = job.search.propose(*known, job.seed, job.number)
+            weighting = job.search.propose(*known, job.seed, job.number)
             pruner = job.search.pruner(*known)
-        assert point is not None
+        assert weighting is not None
         source = None if job.source is None else store.folder(job.source)
-        trial = Trial(task, point, job.seed, dir=folder, device=device, source=source, pruner=pruner, tell=tell)
-        ranks.announce(point, job.seed, None if source is None else str(source))
+        trial = Trial(task, weighting, job.seed, dir=folder, device=device, source=source, pruner=pruner, tell=tell)
+        torchrun.announce(weighting, job.seed, None if source is None else str(source))
         seed_everything(job.seed)
         with _collected(said):
             returned = task(trial)
-            ranks.settled()
+            torchrun.end_trial()
             if pruner is not None and not trial.reports:
                 said.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
             if trial.pruned:
@@ -174,7 +175,7 @@ def attempt(
     except (Exception, SystemExit) as caught:
         status = "failed"
         if isinstance(caught, InputError):
-            ranks.settled()
+            torchrun.end_trial()
             raise
         traceback.print_exc()
         error = {"type": type(caught).__name__, "message": str(caught), "traceback": traceback.format_exc()}
@@ -197,7 +198,7 @@ def attempt(
     return Record(
         key=job.key,
         task=task.name,
-        point=point if point is not None else UNKNOWN,
+        weighting=weighting if weighting is not None else UNKNOWN,
         seed=job.seed,
         status=status,
         metrics=metrics,

@@ -21,7 +21,7 @@ from trainonce.recipes.depth.frames import Examined, Frames, Range, Remembered, 
 from trainonce.recipes.depth.stored import Coding, Stored
 from trainonce.recipes.segmentation import files
 from trainonce.recipes.segmentation.files import Place
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os

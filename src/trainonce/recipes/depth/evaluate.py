@@ -13,7 +13,7 @@ from trainonce.recipes.depth.batches import UnreadableFrame
 from trainonce.recipes.depth.frames import Frame, made
 from trainonce.recipes.depth.metrics import METRICS, measured
 from trainonce.recipes.segmentation.batches import at_once, named
-from trainonce.study import ranks
+from trainonce.study import torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,7 +77,7 @@ def scored(
         values = torch.stack([torch.ones_like(found["focal"]), *(found[name] for name in names)]).double()
         sums += torch.where(counts, values, 0.0).sum(1)
     network.train(was_training)
-    if ranks.count() > 1:
+    if torchrun.world_size() > 1:
         torch.distributed.all_reduce(sums)
     count, *totals = sums.tolist()
     means = {name: total / count if count else math.nan for name, total in zip(names, totals, strict=True)}
@@ -90,7 +90,7 @@ PERCENT = ("delta_1", "f_a", "focal")
 
 def _groups(examined: Examined, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
     """The frames of this process, those of one size together."""
-    mine = range(ranks.rank(), len(examined.frames), ranks.count())
+    mine = range(torchrun.rank(), len(examined.frames), torchrun.world_size())
     group: list[Frame] = []
     for start in range(0, len(mine), TOGETHER):
         part = mine[start : start + TOGETHER]

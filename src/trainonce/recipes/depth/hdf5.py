@@ -21,7 +21,7 @@ from trainonce.recipes.depth.frames import Range
 from trainonce.recipes.depth.nodes import Node
 from trainonce.recipes.depth.stored import Coding, Stored
 from trainonce.recipes.segmentation.files import contents
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os

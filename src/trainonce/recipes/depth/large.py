@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainonce.recipes.depth import folders, hdf5
 from trainonce.recipes.depth.frames import Examined, Sets
 from trainonce.recipes.segmentation.files import contents
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os

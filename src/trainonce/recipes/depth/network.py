@@ -14,7 +14,7 @@ from trainonce.recipes.depth.convolutional import CONVOLUTIONAL, Convolutional
 from trainonce.recipes.depth.decoder import DepthModule
 from trainonce.recipes.depth.geometry import rays as rays_of
 from trainonce.recipes.depth.vit import SHAPES, ViT
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from trainonce.recipes.depth.interiors import interior
 from trainonce.recipes.depth.raycast import packed, rays_of, within
 from trainonce.recipes.depth.roads import road
 from trainonce.recipes.depth.shading import cast
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

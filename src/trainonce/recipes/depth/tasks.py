@@ -13,7 +13,7 @@ from trainonce.recipes.common import data_root
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
-from trainonce.study import task, told_plainly
+from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:
     from trainonce.study import Trial
@@ -29,7 +29,7 @@ ROOMS = Settings(
     metric="delta_1",
     direction="maximize",
     unit="%",
-    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 0.01},
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 0.01},
     incidental=INCIDENTAL,
     version=1,
     name="rooms",
@@ -40,7 +40,7 @@ def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth import rooms as generated
     from trainonce.recipes.depth.training import train
 
-    with told_plainly():
+    with user_errors():
         counts = (settings.frames, 100, 200)
         sets = generated.load(trial.seed, settings.size or generated.SIZE, counts, settings.protocol)
     return train(trial, sets, settings)
@@ -67,7 +67,7 @@ NYU = Settings(
     metric="delta_1",
     direction="maximize",
     unit="%",
-    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 0.01},
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 0.01},
     incidental=INCIDENTAL,
     version=1,
     name="nyu",
@@ -78,7 +78,7 @@ def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth import archives
     from trainonce.recipes.depth.training import train
 
-    with told_plainly():
+    with user_errors():
         load = archives.remembered if settings.resident else archives.load
         sets = load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
@@ -109,7 +109,7 @@ PAPER = Settings(
     metric="delta_1",
     direction="maximize",
     unit="%",
-    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 1.35e-4},
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 1.35e-4},
     incidental=INCIDENTAL,
     version=1,
     name="unidepth-paper",
@@ -120,6 +120,6 @@ def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth import large
     from trainonce.recipes.depth.training import train
 
-    with told_plainly():
+    with user_errors():
         sets = large.load(data_root(settings.data_root), settings.size or None)
     return train(trial, sets, settings)

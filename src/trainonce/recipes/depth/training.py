@@ -27,7 +27,7 @@ from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimi
 from trainonce.recipes.depth.vit import UNUSED, ViTBlock
 from trainonce.recipes.segmentation.deeplab import load_weights
 from trainonce.recipes.segmentation.scenes import spread
-from trainonce.study import ranks, told_plainly
+from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | None:
     """Train once and return the metrics of every set that is reported, by ``set/metric``."""
-    device, place = trial.device, (ranks.rank(), ranks.count())
+    device, place = trial.device, (torchrun.rank(), torchrun.world_size())
     sets = sets.limited(settings.limit)
-    with told_plainly():
+    with user_errors():
         network = built(settings, device)
         objective = wrapped(network, settings, device)
         if settings.check:
@@ -92,7 +92,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             for name, examined in sets.examined().items()
             for metric, value in scored(network, examined, settings, device).items()
         }
-        if ranks.is_first():
+        if torchrun.is_first():
             writers = {"No pictures were": lambda: keep_pictures(trial, network, sets, settings)}
             if settings.keep_model:
                 writers = {"The network was not": lambda: common.save_network(trial, network)} | writers
@@ -122,7 +122,7 @@ def fed(
             shape = batches.shape_of(settings, patch, seed, rest.steps[i])
             yield rest.steps[i] + 1, batches.prepared(rest[i], groups, settings, shape, seed)
         return
-    with told_plainly():
+    with user_errors():
         resident = batches.Resident(sets.training, settings, device)
     several = batches.together(settings, patch, device)
     for start in range(first - first % several, settings.steps, several):
@@ -182,7 +182,7 @@ def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.M
     objective.train()
     if settings.compile:
         compile_blocks(network, dynamic=not settings.shape)
-    if ranks.count() > 1:
+    if torchrun.world_size() > 1:
         objective = DistributedDataParallel(objective, device_ids=[device.index] if device.type == "cuda" else None)
     elif settings.graphed and device.type == "cuda":
         objective = graphed(objective, network.patch, settings, device)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainonce.recipes.segmentation import files
 from trainonce.recipes.segmentation.files import Files, Place
 from trainonce.recipes.segmentation.scenes import IGNORE, Classes, Domains, Subset
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainonce.recipes.segmentation import files
 from trainonce.recipes.segmentation.files import Files, Place
 from trainonce.recipes.segmentation.scenes import IGNORE, Classes
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from trainonce.recipes.segmentation.efficientnet import SCALES, EfficientNetLite
 from trainonce.recipes.segmentation.resnet import DEPTHS, DESIGNS, ResNet
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from trainonce.recipes.segmentation import iou
 from trainonce.recipes.segmentation.batches import UnreadableScene, at_once, loader, named
 from trainonce.recipes.segmentation.deeplab import DeepLab, upsampled
-from trainonce.study import ranks
+from trainonce.study import torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,13 +93,13 @@ def counted(network: DeepLab, scenes: Examined, classes: int, settings: Settings
     """The confusion matrix over all scenes of a set, of all processes."""
     was_training = network.training
     network.eval()
-    if ranks.count() > 1:  # each process has seen its own batch last: one network is examined, the first's
+    if torchrun.world_size() > 1:  # each process has seen its own batch last: one network is examined, the first's
         for buffer in network.buffers():
             torch.distributed.broadcast(buffer, 0)
     counts = torch.zeros(classes, classes, dtype=torch.int64, device=device)
     for images, labels in scenes:
         counts += iou.confusion(predicted(network, images, labels.shape[-2:], settings), labels, classes)
     network.train(was_training)
-    if ranks.count() > 1:
+    if torchrun.world_size() > 1:
         torch.distributed.all_reduce(counts)
     return counts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.recipes.segmentation import drawing, weather
 from trainonce.recipes.segmentation.scenes import Classes, Domains, Subset
-from trainonce.terms import did_you_mean, quoted
+from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from torch import Tensor

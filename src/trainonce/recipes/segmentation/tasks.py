@@ -15,7 +15,7 @@ from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.scenes import Domains, Subset
 from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
-from trainonce.study import task, told_plainly
+from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:
     from trainonce.study import Trial
@@ -31,7 +31,7 @@ STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", st
     metric="miou",
     direction="maximize",
     unit="%",
-    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 0.02},
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "softplus", "lr": 0.02},
     incidental=INCIDENTAL,
     version=1,
     name="streets",
@@ -42,7 +42,7 @@ def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.segmentation import streets as generated
     from trainonce.recipes.segmentation.training import train
 
-    with told_plainly():
+    with user_errors():
         domains = generated.load(trial.seed, size=settings.size or generated.SIZE, target=settings.protocol)
     return train(trial, domains, settings)
 
@@ -73,7 +73,7 @@ CAMVID = Settings(
     metric="miou",
     direction="maximize",
     unit="%",
-    one_shot={"init": 0.1, "decay": 20.0, "preset": "printed", "lr": 0.01},  # the paper's for AdamW
+    one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 0.01},  # the paper's for AdamW
     incidental=INCIDENTAL,
     version=1,
     name="camvid",
@@ -84,7 +84,7 @@ def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.segmentation import camvid as data
     from trainonce.recipes.segmentation.training import train
 
-    with told_plainly():
+    with user_errors():
         domains = data.load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, domains, settings)
 
@@ -113,7 +113,7 @@ PAPER = Settings(
     metric="miou",
     direction="maximize",
     unit="%",
-    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "consistent", "lr": 2.5e-4},
+    one_shot={"init": math.exp(-4), "decay": 0.05, "preset": "softplus", "lr": 2.5e-4},
     incidental=INCIDENTAL,
     version=1,
     name="ciss-paper",
@@ -123,7 +123,7 @@ def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """CISS-source on Cityscapes and ACDC with the paper's numbers; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.training import train
 
-    with told_plainly():
+    with user_errors():
         if settings.protocol != "halves":
             raise ValueError(f"The protocol of ciss-paper is 'halves'; got {settings.protocol!r}.")
         domains = cityscapes_to_acdc(data_root(settings.data_root), settings.size or None)

@@ -17,7 +17,7 @@ from trainonce.recipes.segmentation.evaluate import Examined, counted, predicted
 from trainonce.recipes.segmentation.losses import Losses
 from trainonce.recipes.segmentation.scenes import spread
 from trainonce.recipes.segmentation.stylise import stylise
-from trainonce.study import ranks, told_plainly
+from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float] | None:
     """Train once and return the mean intersection over union on every set that is reported, in percent."""
-    device, place = trial.device, (ranks.rank(), ranks.count())
+    device, place = trial.device, (torchrun.rank(), torchrun.world_size())
     domains = domains.limited(settings.limit)
-    with told_plainly():
+    with user_errors():
         network = built(len(domains.classes), settings, device)
         losses = wrapped(network, settings, device)
         if settings.check:
@@ -72,7 +72,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
             trial.save({"step": step, **{name: part.state_dict() for name, part in kept.items()}})
     found = {name: score(name) for name in examined}
-    if ranks.is_first():
+    if torchrun.is_first():
         writers = {"No pictures were": lambda: pictures(trial, network, domains, settings)}
         if settings.keep_model:
             writers = {"The network was not": lambda: common.save_network(trial, network)} | writers
@@ -145,7 +145,7 @@ def wrapped(network: DeepLab, settings: Settings, device: torch.device) -> nn.Mo
     losses.train()
     if settings.compile:
         losses = torch.compile(losses, dynamic=False)
-    if ranks.count() > 1:
+    if torchrun.world_size() > 1:
         losses = DistributedDataParallel(losses, device_ids=[device.index] if device.type == "cuda" else None)
     elif settings.graphed and device.type == "cuda":
         losses = graphed(losses, settings, device)

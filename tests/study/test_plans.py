@@ -8,7 +8,7 @@ import pytest
 from trainonce.study import task
 from trainonce.study.peers import Peer
 from trainonce.study.plans import ABOUT, PLANS, parse, split
-from trainonce.study.points import Final, Fixed, Learned, Replay
+from trainonce.study.weightings import Final, Fixed, Learned, Replay
 
 THREE = _tasks.line
 
@@ -19,7 +19,7 @@ def two(trial, *, steps=90):
 
 
 def ratios(plan):
-    return [tuple(round(r, 9) for r in point.ratios) for point in plan.points]
+    return [tuple(round(r, 9) for r in weighting.ratios) for weighting in plan.weightings]
 
 
 def test_every_plan_has_a_line_of_help():
@@ -27,35 +27,35 @@ def test_every_plan_has_a_line_of_help():
 
 
 def test_the_learned_plan_takes_the_tasks_settings_and_ones_own():
-    assert parse("one-shot", THREE).points == (Learned(),)
-    assert parse("one-shot", two).points == (Learned(0.3, 7.0, "printed", 0.5),)
-    plan = parse("one-shot(init=1, preset=consistent)", two)
-    assert plan.points == (Learned(1, 7.0, "consistent", 0.5),)
-    assert plan.name == "one-shot(init=1,preset=consistent)"
-    assert parse("replay(decay=0)", THREE).points == (Replay(Learned(decay=0)),)
-    assert parse("final", two).points == (Final(Learned(0.3, 7.0, "printed", 0.5)),)
+    assert parse("one-shot", THREE).weightings == (Learned(),)
+    assert parse("one-shot", two).weightings == (Learned(0.3, 7.0, "paper", 0.5),)
+    plan = parse("one-shot(init=1, preset=softplus)", two)
+    assert plan.weightings == (Learned(1, 7.0, "softplus", 0.5),)
+    assert plan.name == "one-shot(init=1,preset=softplus)"
+    assert parse("replay(decay=0)", THREE).weightings == (Replay(Learned(decay=0)),)
+    assert parse("final", two).weightings == (Final(Learned(0.3, 7.0, "paper", 0.5)),)
 
 
 def test_fixed_weights_sum_to_one():
     for text in ("uniform", "base", "fixed(1,10,0.1)", "fixed(flat=0.1,small=10,fit=1)", "grid", "random", "grid-3x3"):
-        for point in parse(text, THREE).points:
-            assert sum(point.weights) == pytest.approx(1)
-    assert parse("fixed(1,10,0.1)", THREE).points == parse("fixed(flat=0.1,small=10,fit=1)", THREE).points
-    assert parse("base", THREE).points == (Fixed((1.0, 0.0, 0.0)),)
+        for weighting in parse(text, THREE).weightings:
+            assert sum(weighting.weights) == pytest.approx(1)
+    assert parse("fixed(1,10,0.1)", THREE).weightings == parse("fixed(flat=0.1,small=10,fit=1)", THREE).weightings
+    assert parse("base", THREE).weightings == (Fixed((1.0, 0.0, 0.0)),)
 
 
 def test_grids_are_every_combination_of_ratios():
     assert ratios(parse("grid(0.1,1)", THREE)) == [(0.1, 0.1), (0.1, 1), (1, 0.1), (1, 1)]
-    assert len(parse("grid", THREE).points) == 9
+    assert len(parse("grid", THREE).weightings) == 9
     assert ratios(parse("grid", two)) == [(0.01,), (0.1,), (1,), (10,), (100,)]
     assert ratios(parse("grid(small=0.1/1, flat=5)", THREE)) == [(0.1, 5), (1, 5)]
-    assert len(parse("grid(1,1)", THREE).points) == 1  # a point is a point once
+    assert len(parse("grid(1,1)", THREE).weightings) == 1  # a point is a point once
 
 
 def test_the_papers_grids():
     expected = [(a, b) for a in (0.01, 0.25, 1) for b in (0.01, 0.1, 1)]
     assert ratios(parse("grid-3x3", THREE)) == expected
-    line = [point.ratios[0] for point in parse("grid-13", two).points]
+    line = [weighting.ratios[0] for weighting in parse("grid-13", two).weightings]
     assert line[0] == 0
     logs = [-2, -1.5, -1, -0.5, 0, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2]
     assert [math.log10(r) for r in line[1:]] == pytest.approx(logs)
@@ -63,8 +63,8 @@ def test_the_papers_grids():
 
 def test_random_points_are_the_same_every_time_and_within_their_range():
     plan = parse("random(trials=50,low=0.1,high=10)", THREE)
-    assert plan.points == parse("random(trials=50,low=0.1,high=10)", THREE).points
-    assert plan.points != parse("random(trials=50,low=0.1,high=10,seed=1)", THREE).points
+    assert plan.weightings == parse("random(trials=50,low=0.1,high=10)", THREE).weightings
+    assert plan.weightings != parse("random(trials=50,low=0.1,high=10,seed=1)", THREE).weightings
     values = [r for pair in ratios(plan) for r in pair]
     assert len(values) == 100
     assert 0.0999 < min(values) < 0.2
@@ -72,18 +72,18 @@ def test_random_points_are_the_same_every_time_and_within_their_range():
 
 
 def test_sweeps_change_one_setting_of_the_learned_plan():
-    assert [p.init for p in parse("sweep-init", two).points] == [0.001, 0.01, 0.1, 1.0, 10.0]
-    assert {(p.decay, p.lr) for p in parse("sweep-init", two).points} == {(7.0, 0.5)}
-    assert [p.decay for p in parse("sweep-decay(1,2)", two).points] == [1, 2]
-    assert [(p.init, p.decay) for p in parse("sweep-init(0.1,1,decay=3)", two).points] == [(0.1, 3), (1, 3)]
-    assert [p.lr for p in parse("sweep-lr", THREE).points] == pytest.approx([0.01, 0.1, 1.0, 10.0])
+    assert [p.init for p in parse("sweep-init", two).weightings] == [0.001, 0.01, 0.1, 1.0, 10.0]
+    assert {(p.decay, p.lr) for p in parse("sweep-init", two).weightings} == {(7.0, 0.5)}
+    assert [p.decay for p in parse("sweep-decay(1,2)", two).weightings] == [1, 2]
+    assert [(p.init, p.decay) for p in parse("sweep-init(0.1,1,decay=3)", two).weightings] == [(0.1, 3), (1, 3)]
+    assert [p.lr for p in parse("sweep-lr", THREE).weightings] == pytest.approx([0.01, 0.1, 1.0, 10.0])
 
 
 def test_searches_and_peers():
     assert parse("tpe(trials=3)", THREE).search.trials == 3
     search = parse("asha(trials=5,eta=3)", two).search
     assert (search.eta, search.rung) == (3, 10)
-    assert parse("dwa(temperature=3,epoch=4)", two).points == (Peer("dwa", {"temperature": 3}, 4),)
+    assert parse("dwa(temperature=3,epoch=4)", two).weightings == (Peer("dwa", {"temperature": 3}, 4),)
 
 
 def test_commas_inside_brackets_do_not_separate_plans():
@@ -104,7 +104,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("one-shot(init=0)", r"init is a ratio to the base weight, above 0; got 0"),
         ("one-shot(init=big)", r"init is a ratio to the base weight, above 0; got 'big'"),
         ("one-shot(decay=-1)", r"decay must be a number of at least 0; got -1"),
-        ("one-shot(preset=best)", r"preset is one of 'printed', 'consistent'; got 'best'"),
+        ("one-shot(preset=best)", r"preset is one of 'paper', 'softplus'; got 'best'"),
         ("uniform(3)", r"'uniform\(3\)' cannot be made: it takes 1 positional argument.* It is written uniform\."),
         ("replay(x=1)", r"has the settings 'init', 'decay', 'preset', 'lr'; got 'x'"),
         ("one-shot(preset=[1])", r"preset is one of"),
@@ -137,15 +137,15 @@ def test_a_plan_that_does_not_fit_is_one_sentence(text, message):
 
 
 def test_numbers_written_in_two_ways_are_one_point():
-    assert parse("one-shot(init=1)", THREE).points == parse("one-shot(init=1.0)", THREE).points
-    one, other = (parse(f"dwa(temperature={t})", THREE).points[0] for t in ("3", "3.0"))
+    assert parse("one-shot(init=1)", THREE).weightings == parse("one-shot(init=1.0)", THREE).weightings
+    one, other = (parse(f"dwa(temperature={t})", THREE).weightings[0] for t in ("3", "3.0"))
     assert one.to_json() == other.to_json()
     assert repr(one.to_json()) == repr(other.to_json())
 
 
 def test_terms_may_have_any_name():
     made = task(terms=["task", "init"], metric="error", direction="minimize")(lambda trial: None)
-    assert parse("fixed(task=1,init=3)", made).points == (Fixed((0.25, 0.75)),)
+    assert parse("fixed(task=1,init=3)", made).weightings == (Fixed((0.25, 0.75)),)
     assert ratios(parse("grid(init=1/2)", made)) == [(1,), (2,)]
 
 

@@ -6,9 +6,9 @@ import _tasks
 import pytest
 
 from trainonce.study import Study
-from trainonce.study.points import Fixed
 from trainonce.study.search import Search
 from trainonce.study.store import Record, Store
+from trainonce.study.weightings import Fixed
 
 TERMS, KEY = ("a", "b", "c"), "validation/error"
 
@@ -35,10 +35,10 @@ def test_tpe_goes_where_the_metric_is_good(direction):
     sign = 1 if direction == "minimize" else -1
     distances = []
     for number in range(40):
-        point = search.propose(TERMS, direction, known, KEY, 0, number)
-        distance = sum(math.log(r / 5) ** 2 for r in point.ratios)
+        weighting = search.propose(TERMS, direction, known, KEY, 0, number)
+        distance = sum(math.log(r / 5) ** 2 for r in weighting.ratios)
         distances.append(distance)
-        known.append(done(sign * distance, point.ratios))
+        known.append(done(sign * distance, weighting.ratios))
     assert sum(distances[25:]) / 15 < 0.5 * sum(distances[:10]) / 10
 
 
@@ -54,8 +54,8 @@ def test_failed_trials_are_not_told_and_diverged_ones_are_bad_news():
     assert proposals(broken) == proposals()
     diverged, splendid = done(math.nan, (9.0,), "diverged"), done(-5.0, (9.0,))
 
-    def typical(points):
-        return sum(math.log(point.ratios[0]) for point in points) / len(points)
+    def typical(weightings):
+        return sum(math.log(weighting.ratios[0]) for weighting in weightings) / len(weightings)
 
     assert typical(proposals(diverged)) < 0.7 < typical(proposals(splendid))  # that is, a ratio of 2
 
@@ -111,7 +111,7 @@ def test_a_search_that_is_continued_goes_on_as_if_it_had_not_stopped(plan, tmp_p
 
     def run(folder, trials):
         Study(_tasks.line, folder, seeds=1).add(f"{plan}(trials={trials})").run(workers=0, device="cpu", show=False)
-        return {r.key: (r.point, r.status, r.metrics) for r in Store(folder).read_all()}
+        return {r.key: (r.weighting, r.status, r.metrics) for r in Store(folder).read_all()}
 
     run(tmp_path / "a", 6)
     continued, whole = run(tmp_path / "a", 12), run(tmp_path / "b", 12)

@@ -871,8 +871,8 @@ assert module.criterion.exponents.item() != trainonce.CompositeLoss(["a", "b"]).
 
 
 def test_the_diff_of_the_docs_turns_its_script_into_one_that_learns():
-    docs = Path(__file__).parent.parent / "docs"
-    page = next(path for path in (docs / "trainers/lightning.md", docs / "lightning.md") if path.exists())
+    docs = Path(__file__).parents[2] / "docs"
+    page = next(path for path in (docs / "how-to/trainers/lightning.md", docs / "lightning.md") if path.exists())
     script, diff = (re.search(rf"```{kind}\n(.*?)```", page.read_text(), re.S)[1] for kind in ("python", "diff"))
     for hunk in diff.split("\n\n"):
         lines = hunk.splitlines()

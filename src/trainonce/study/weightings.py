@@ -13,8 +13,8 @@ import torch
 
 import trainonce
 from trainonce import functional
-from trainonce.decay import PRESETS
-from trainonce.terms import is_number, names_error, quoted
+from trainonce.attachment import PRESETS
+from trainonce.text import is_number, names_error, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,15 +25,8 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
 
 
-class InputError(ValueError):
-    """Something a person can mend, such as a missing file: shown as its sentence alone, without a traceback.
-
-    Raised in a trial it stops the study: the others would fail alike.
-    """
-
-
 @dataclasses.dataclass(frozen=True)
-class Point:
+class Weighting:
     """The base of all points: how to make the criterion, and how to tie it to the optimizer."""
 
     kind: ClassVar[str]
@@ -54,7 +47,7 @@ class Point:
     ) -> trainonce.Attachment:
         return trainonce.attach(optimizer, criterion, decay=0.0, history=history)
 
-    def needs(self, seed: int) -> tuple[Point, int] | None:
+    def needs(self, seed: int) -> tuple[Weighting, int] | None:
         """The trial that must be there before this point's of a seed: its point and its seed."""
         return None
 
@@ -71,7 +64,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed(Point):
+class Fixed(Weighting):
     """Fixed weights, which sum to 1."""
 
     weights: tuple[float, ...]
@@ -111,12 +104,12 @@ class Fixed(Point):
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned(Point):
+class Learned(Weighting):
     """Learned weights: the starting ratio to the base, the decay, the preset, and the exponents' learning rate."""
 
     init: float | Mapping[str, float] = 0.1
     decay: float = 2.0
-    preset: str = "printed"
+    preset: str = "paper"
     lr: float | None = None
     kind = "learned"
 
@@ -130,7 +123,7 @@ class Learned(Point):
         init = self.init
         ratio = "/".join(f"{v:g}" for v in init.values()) if isinstance(init, Mapping) else f"{init:g}"
         rate = "" if self.lr is None else f", lr {self.lr:g}"
-        preset = "" if self.preset == "printed" else f", {self.preset}"
+        preset = "" if self.preset == "paper" else f", {self.preset}"
         return f"init {ratio}, decay {self.decay:g}{preset}{rate}"
 
     def check(self, task: Task) -> None:
@@ -165,7 +158,7 @@ class Learned(Point):
 
 
 @dataclasses.dataclass(frozen=True)
-class Replay(Point):
+class Replay(Weighting):
     """The schedule of a run with learned weights, fed in whatever the losses are.
 
     The run is that of another seed (see :func:`donor`): with its own seed it would be the same run again, bit by bit.
@@ -178,7 +171,7 @@ class Replay(Point):
     def label(self) -> str:
         return self.of.label
 
-    def needs(self, seed: int) -> tuple[Point, int] | None:
+    def needs(self, seed: int) -> tuple[Weighting, int] | None:
         return self.of, donor(seed)
 
     def check(self, task: Task) -> None:
@@ -235,6 +228,6 @@ def digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def key_of(identity: str, point: Point, seed: int) -> str:
+def key_of(identity: str, weighting: Weighting, seed: int) -> str:
     """The name of a trial: what was trained, under which point, from which seed."""
-    return digest([identity, point.to_json(), seed])
+    return digest([identity, weighting.to_json(), seed])

@@ -7,8 +7,7 @@ import sys
 import pytest
 import torch
 from _depth_data import write_archives, write_folders, write_hdf5
-from test_segmentation_training import train
-from test_study_resume import torchrun
+from _runs import torchrun, train
 
 from trainonce import cli
 from trainonce.recipes import load

@@ -14,8 +14,8 @@ import pytest
 from trainonce import report
 from trainonce.report import pictures, render
 from trainonce.study import Summary
-from trainonce.study.points import Fixed, Learned
 from trainonce.study.store import Store
+from trainonce.study.weightings import Fixed, Learned
 
 
 @pytest.fixture(autouse=True)
@@ -240,7 +240,9 @@ def test_names_are_text(tmp_path):
 
 def diverge(record):
     bad = dict.fromkeys(record.metrics, math.nan)
-    return dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.point, Learned) else record
+    return (
+        dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.weighting, Learned) else record
+    )
 
 
 @pytest.mark.parametrize("case", ["no grid", "learned diverged", "nothing done"])
@@ -257,7 +259,7 @@ def test_odd_studies(tmp_path, case):
     for record in store.read_all():
         folder = store.folder(record.key) / pictures.FOLDER
         folder.mkdir(parents=True)
-        (folder / "a.png").write_bytes(png(record.point.kind))
+        (folder / "a.png").write_bytes(png(record.weighting.kind))
     expected = {"no grid": ["learned"], "learned diverged": ["fixed"], "nothing done": []}[case]
     assert shown(path).contents == [png(kind) for kind in expected]
 

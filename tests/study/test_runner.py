@@ -21,9 +21,9 @@ import torch._dynamo  # or each forked trial would load it
 from trainonce.fixed import FixedLoss
 from trainonce.study import Study, runner, worker
 from trainonce.study import schedule as schedule_module
-from trainonce.study.points import Fixed, Learned, Replay, donor, key_of
 from trainonce.study.schedule import Item, Schedule
 from trainonce.study.store import Record, Store
+from trainonce.study.weightings import Fixed, Learned, Replay, donor, key_of
 
 
 def keys_of(study):
@@ -37,8 +37,8 @@ def records(path):
 # Which trial is next
 
 
-def record(key, point, seed, status="done"):
-    return Record(key, "t", point, seed, status, {"validation/error": 1.0, "test/error": 1.0})
+def record(key, weighting, seed, status="done"):
+    return Record(key, "t", weighting, seed, status, {"validation/error": 1.0, "test/error": 1.0})
 
 
 def drain(schedule, status="done"):
@@ -47,45 +47,50 @@ def drain(schedule, status="done"):
     while (found := schedule.next()) is not None:
         job, label = found
         labels.append(label)
-        schedule.settle(job.key, record(job.key, job.point or Fixed((1.0, 1.0)), job.seed, status))
+        schedule.settle(job.key, record(job.key, job.weighting or Fixed((1.0, 1.0)), job.seed, status))
     return labels
 
 
 def test_a_trial_that_needs_another_waits_for_it():
     learned = Learned()
-    everything = [Item.of_point("replay", 1, Replay(learned), "id"), Item.of_point("one-shot", 0, learned, "id")]
+    everything = [
+        Item.of_weighting("replay", 1, Replay(learned), "id"),
+        Item.of_weighting("one-shot", 0, learned, "id"),
+    ]
     schedule = Schedule(everything, {})
     (first, _), second = schedule.next(), schedule.next()
     assert donor(1) == 0
-    assert first.point == learned
+    assert first.weighting == learned
     assert second is None
     assert not schedule.is_finished
     schedule.settle(first.key, record(first.key, learned, 0))
     (job, _) = schedule.next()
-    assert job.point == Replay(learned)
+    assert job.weighting == Replay(learned)
     assert job.source == first.key
 
 
 def test_what_needs_a_failed_trial_is_left_out():
     learned = Learned()
     schedule = Schedule(
-        [Item.of_point("one-shot", 0, learned, "id"), Item.of_point("replay", 1, Replay(learned), "id")], {}
+        [Item.of_weighting("one-shot", 0, learned, "id"), Item.of_weighting("replay", 1, Replay(learned), "id")], {}
     )
     assert len(drain(schedule, "failed")) == 1
     assert schedule.is_finished
 
 
 def test_points_shared_by_plans_run_once():
-    point = Fixed.of((1.0, 1.0))
-    schedule = Schedule([Item.of_point("uniform", 0, point, "id"), Item.of_point("grid", 0, point, "id")], {})
+    weighting = Fixed.of((1.0, 1.0))
+    schedule = Schedule(
+        [Item.of_weighting("uniform", 0, weighting, "id"), Item.of_weighting("grid", 0, weighting, "id")], {}
+    )
     assert len(drain(schedule)) == 1
 
 
 def test_done_diverged_and_pruned_trials_stay_and_failed_ones_run_once_more():
-    point = Fixed.of((1.0, 1.0))
-    everything = [Item.of_point("grid", seed, point, "id") for seed in range(4)]
+    weighting = Fixed.of((1.0, 1.0))
+    everything = [Item.of_weighting("grid", seed, weighting, "id") for seed in range(4)]
     status = ["done", "diverged", "pruned", "failed"]
-    known = {key_of("id", point, s): record(key_of("id", point, s), point, s, status[s]) for s in range(4)}
+    known = {key_of("id", weighting, s): record(key_of("id", weighting, s), weighting, s, status[s]) for s in range(4)}
     schedule = Schedule(everything, known)
     assert schedule.left == 1
     assert len(drain(schedule, "failed")) == 1
@@ -109,8 +114,8 @@ def test_a_search_runs_its_trials_one_after_the_other_and_seeds_side_by_side():
 
 def test_a_trial_that_another_process_has_is_looked_at_again(monkeypatch):
     monkeypatch.setattr(schedule_module, "POLL", 0.05)
-    point = Fixed.of((1.0, 1.0))
-    schedule = Schedule([Item.of_point("grid", 0, point, "id")], {})
+    weighting = Fixed.of((1.0, 1.0))
+    schedule = Schedule([Item.of_weighting("grid", 0, weighting, "id")], {})
     job, _ = schedule.next()
     schedule.settle(job.key, None)
     assert schedule.next() is None
@@ -368,7 +373,7 @@ def test_a_failed_trial_of_a_search_runs_again_with_weights_of_its_own(tmp_path)
         marker.unlink(missing_ok=True)
     last = {r.key: r for r in records(tmp_path / "out")}
     assert len(records(tmp_path / "out")) == 7
-    assert len({r.point for r in last.values()}) == 6
+    assert len({r.weighting for r in last.values()}) == 6
 
 
 def test_wrong_numbers_of_workers_are_one_sentence(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trainonce.study import Record, Summary, wording
+from trainonce.study import Record, Summary, sentences
 from trainonce.study.intervals import paired, smallest_p, student_quantile
-from trainonce.study.points import Final, Fixed, Learned, key_of
+from trainonce.study.weightings import Final, Fixed, Learned, key_of
 
 TASK = {
     "name": "toy",
@@ -27,14 +27,14 @@ TASK = {
 GRID = [Fixed.of((1.0, r)) for r in (0.1, 1.0, 10.0)]
 
 
-def record(point, seed, validation, test, status="done", fraction=1.0):
+def record(weighting, seed, validation, test, status="done", fraction=1.0):
     metrics = {"validation/score": validation, "test/score": test}
-    key = key_of("id", point, seed)
-    return Record(key, "toy", point, seed, status, metrics, weights=(0.5, 0.5), seconds=2.0, fraction=fraction)
+    key = key_of("id", weighting, seed)
+    return Record(key, "toy", weighting, seed, status, metrics, weights=(0.5, 0.5), seconds=2.0, fraction=fraction)
 
 
-def plan(name, kind, points, seeds):
-    return {"name": name, "kind": kind, "points": [p.to_json() for p in points], "search": None, "seeds": seeds}
+def plan(name, kind, weightings, seeds):
+    return {"name": name, "kind": kind, "points": [p.to_json() for p in weightings], "search": None, "seeds": seeds}
 
 
 def summary(learned, grid, more=(), plans=(), **task):
@@ -65,7 +65,7 @@ def independently(learned, grid):
 
 @pytest.mark.parametrize(("learned", "grid"), [BAD, GOOD], ids=["unfavourable", "favourable"])
 def test_the_sentence_says_what_an_independent_computation_finds(learned, grid):
-    text = wording.sentence(summary(learned, grid))
+    text = sentences.sentence(summary(learned, grid))
     number = r"(\d+\.\d+) \+- (\d+\.\d+)"
     said = re.fullmatch(
         rf"One run with learned weights: {number} % test score; best of 3 grid points \(chosen on validation\): "
@@ -78,7 +78,7 @@ def test_the_sentence_says_what_an_independent_computation_finds(learned, grid):
 
 
 def test_the_planted_unfavourable_truth_is_said():
-    text = wording.sentence(summary(*BAD))
+    text = sentences.sentence(summary(*BAD))
     assert "learned weights: 31.3 +- 1.5 %" in text
     assert "(chosen on validation): 72.0 +- 2.6 %" in text  # not the 98 of the point that is best on test
     assert "2 of the 3" not in text
@@ -125,13 +125,13 @@ def test_verdicts_against_the_margin(shifts, verdict):
     learned = [(0, b + s) for b, s in zip(base, shifts, strict=True)]
     found = summary(learned, [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
     assert found.verdict(found.one_shot) == verdict
-    assert "with 3 seeds an exact paired test cannot go below p = 0.25" in wording.evidence(found)
+    assert "with 3 seeds an exact paired test cannot go below p = 0.25" in sentences.evidence(found)
 
 
 def test_one_seed_claims_nothing_about_spread():
     found = summary([(1, 50.0)], [[(1, 51.0)], [(2, 52.0)], [(3, 49.0)]])
-    assert "+-" not in wording.sentence(found)
-    assert "One seed says nothing about the spread" in wording.evidence(found)
+    assert "+-" not in sentences.sentence(found)
+    assert "One seed says nothing about the spread" in sentences.evidence(found)
     assert found.verdict(found.one_shot) == ""
 
 
@@ -176,23 +176,23 @@ def test_a_point_that_diverged_is_not_chosen_and_a_run_that_diverged_says_so():
     lost = [record(Learned(), 2, math.nan, math.nan, status="diverged")]
     partly = summary(learned[:2], [[(70, 60)] * 2, [(99, 99)] * 2, [(1, 2)] * 2], lost)
     partly.plans[0]["seeds"].append(2)
-    assert "(diverged in 1 of 3 seeds)" in wording.sentence(partly)
+    assert "(diverged in 1 of 3 seeds)" in sentences.sentence(partly)
 
 
 def test_missing_seeds_are_said():
     found = summary(*GOOD)
     found.plans[0]["seeds"].append(3)
-    assert "(1 of 4 seeds missing)" in wording.sentence(found)
+    assert "(1 of 4 seeds missing)" in sentences.sentence(found)
 
 
 def test_studies_without_a_grid_or_a_learned_run_say_what_to_add():
     learned = Summary(
         {"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0])]}, [record(Learned(), 0, 1, 2)]
     )
-    assert wording.sentence(learned).endswith("There is no grid to compare with: add the plan grid.")
+    assert sentences.sentence(learned).endswith("There is no grid to compare with: add the plan grid.")
     grid = Summary({"task": TASK, "plans": [plan("grid", "set", GRID, [0])]}, [record(GRID[0], 0, 1, 2)])
-    assert "add the plan one-shot" in wording.sentence(grid)
-    assert wording.evidence(learned) == wording.evidence(grid) == ""
+    assert "add the plan one-shot" in sentences.sentence(grid)
+    assert sentences.evidence(learned) == sentences.evidence(grid) == ""
 
 
 def test_points_are_compared_on_the_seeds_they_share():
@@ -201,7 +201,7 @@ def test_points_are_compared_on_the_seeds_they_share():
     found = summary([(1, 50)] * 3 + [(1, 90)] * 2, grid)
     assert found.one_shot.beaten_by == 2
     assert found.one_shot.difference.mean == pytest.approx(-5)
-    text = wording.sentence(found)
+    text = sentences.sentence(found)
     assert "(2 of 5 seeds missing)" in text
     assert text.endswith("2 of the 3 points did better on test, on the seeds that both have, than the learned weights.")
     assert "times the cost" not in text
@@ -211,7 +211,7 @@ def test_a_study_that_was_stopped_does_not_choose_a_point_for_being_complete():
     """The first point has both seeds and is bad; the others have one, and are good."""
     found = summary([(1, 50)] * 2, [[(10, 30), (10, 31)], [(20, 60)], [(15, 55)]])
     assert found.reference.chosen.label == "1 : 1"
-    text = wording.sentence(found)
+    text = sentences.sentence(found)
     assert "best of 3 grid points (chosen on validation): 60" in text
     assert "(2 of its 6 trainings are missing)" in text
     assert "times the cost" not in text
@@ -225,7 +225,7 @@ def test_divergence_counts_against_a_plan():
         asked["seeds"][:] = [0, 1, 2]
     assert found.one_shot.beaten_by == 3
     assert found.verdict(found.one_shot) == "diverged"
-    assert "decides nothing" in wording.evidence(found)
+    assert "decides nothing" in sentences.evidence(found)
     assert [row.plan for row in found.ranked] == ["grid", "one-shot"]
 
 
@@ -234,19 +234,21 @@ def test_a_failed_seed_leaves_no_cost_factor():
     found = summary([(1, 50)], [[(50, 50)] * 3, [(40, 40)] * 3, [(30, 30)] * 3], failed)
     for asked in found.plans:
         asked["seeds"][:] = [0, 1, 2]
-    assert "times the cost" not in wording.sentence(found)
+    assert "times the cost" not in sentences.sentence(found)
 
 
 def test_a_grid_of_which_all_failed_is_said_so():
     records = [record(Learned(), 0, 1, 2), *(record(p, 0, 0, 0, status="failed") for p in GRID)]
     plans = [plan("one-shot", "learned", [Learned()], [0]), plan("grid", "set", GRID, [0])]
-    assert wording.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith("has no result to compare with.")
+    assert sentences.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith(
+        "has no result to compare with."
+    )
 
 
 def test_a_grid_that_is_not_complete_claims_no_cost():
     learned, grid = GOOD
     found = summary(learned, [grid[0], [], []])
-    text = wording.sentence(found)
+    text = sentences.sentence(found)
     assert "best of 1 grid points" in text
     assert "(6 of its 9 trainings are missing)" in text
     assert "times the cost" not in text
@@ -258,23 +260,23 @@ def test_a_learned_run_without_a_result_is_said_so():
     found = summary([], grid, failed)
     found.plans[0]["seeds"].extend(range(3))
     found.plans[1]["seeds"].extend(range(3))
-    assert wording.sentence(found).startswith(
+    assert sentences.sentence(found).startswith(
         "One run with learned weights has no result (3 of 3 seeds missing); best of"
     )
-    assert wording.table(found)[-1][1].startswith("no result")
+    assert sentences.table(found)[-1][1].startswith("no result")
 
 
 def test_differences_without_spread_decide_nothing():
     base = [50.0, 60.0, 55.0]
     found = summary([(0, b + 5) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
     assert found.verdict(found.one_shot) == "undecided"
-    assert "All seeds differ by exactly +5" in wording.evidence(found)
+    assert "All seeds differ by exactly +5" in sentences.evidence(found)
 
 
 def test_sweeps_show_their_points_and_rank_nowhere():
-    points = [Learned(init=i) for i in (0.1, 1.0)]
-    records = [record(p, 0, 1, 2) for p in points]
-    found = summary(*GOOD, records, [plan("sweep-init", "sweep", points, [0])])
+    weightings = [Learned(init=i) for i in (0.1, 1.0)]
+    records = [record(p, 0, 1, 2) for p in weightings]
+    found = summary(*GOOD, records, [plan("sweep-init", "sweep", weightings, [0])])
     assert [row.plan for row in found.ranked] == ["one-shot", "grid"]
     assert [o.label for o in found.sweeps[0].outcomes] == ["init 0.1, decay 2", "init 1, decay 2"]
 
@@ -285,15 +287,15 @@ def test_sweeps_show_their_points_and_rank_nowhere():
 def test_numbers_have_two_digits_of_their_spread(spreads, decimals):
     learned = [(1, 50 + d * spreads[0]) for d in (-1, 0, 1)]
     grid = [[(3, 50 + d * spreads[1]) for d in (-1, 0, 1)], [(1, 1)] * 3, [(1, 1)] * 3]
-    assert wording.places(summary(learned, grid)) == decimals
+    assert sentences.places(summary(learned, grid)) == decimals
 
 
 def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():
     found = summary(*BAD)
-    head, *rows = wording.table(found)
+    head, *rows = sentences.table(found)
     assert [row[0] for row in rows] == ["grid *", "one-shot"]
     assert all(len(row) == len(head) for row in rows)
     assert rows[1][3] == "3 of 3"
     assert rows[1][2].startswith("-40.7 [")
-    assert max(map(len, wording.plain(found).splitlines())) <= 100
-    assert wording.signed(-0.04, 1) == "+0.0"
+    assert max(map(len, sentences.plain(found).splitlines())) <= 100
+    assert sentences.signed(-0.04, 1) == "+0.0"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Reading:
+class Readback:
     """A copy on its way to the host: ask :meth:`ready` at later steps, then take :meth:`value`."""
 
     def __init__(self, tensor: Tensor) -> None:

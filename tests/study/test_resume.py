@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from _runs import torchrun
 from _tasks import TERMS
 
 import trainonce
 from trainonce import cli
 from trainonce.study import Study, progress, task
-from trainonce.study.points import HISTORY, Learned
 from trainonce.study.store import Store
 from trainonce.study.trial import CHECKPOINT, Trial, read_checkpoint
+from trainonce.study.weightings import HISTORY, Learned
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
@@ -225,26 +226,16 @@ def test_a_checkpoint_that_nobody_asks_for_does_not_stand_in_the_way(tmp_path):
 # Several processes
 
 
-def torchrun(folder, *arguments, code=0):
-    """The command under torchrun, with two processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "--no-python"]
-    command += [sys.executable, "-m", "trainonce", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=environment)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 PAIRED = textwrap.dedent("""
     import os
     import torch
     from torch.nn.parallel import DistributedDataParallel
-    from trainonce.study import ranks, task
+    from trainonce.study import torchrun, task
 
     @task(terms=["fit", "small"], metric="error", direction="minimize", one_shot={"lr": 0.1})
     def paired(trial, *, steps=8, stop_at=0, break_at=-1):
         saved = trial.restore()
-        rank = torch.distributed.get_rank() if ranks.count() > 1 else 0
+        rank = torch.distributed.get_rank() if torchrun.world_size() > 1 else 0
         model = torch.nn.Linear(1, 1, dtype=torch.float64)
         criterion = trial.criterion().double()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -253,9 +244,9 @@ PAIRED = textwrap.dedent("""
             model.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
             criterion.load_state_dict(saved["criterion"])
-        forward = DistributedDataParallel(model) if ranks.count() > 1 else model
+        forward = DistributedDataParallel(model) if torchrun.world_size() > 1 else model
         x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-        mine = x[rank : rank + 1] if ranks.count() > 1 else x
+        mine = x[rank : rank + 1] if torchrun.world_size() > 1 else x
         for step in range(1 + (saved["step"] if saved else 0), steps + 1):
             if step == break_at and rank == 0 and saved is None:
                 raise ValueError("broken on purpose")
@@ -333,9 +324,9 @@ def test_under_torchrun_one_sentence_is_one_sentence(tmp_path, arguments, said):
 
 def test_trainonce_is_importable_without_distributed(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
-    from trainonce.study import ranks
+    from trainonce.study import torchrun
 
-    assert ranks.count() == 1
-    assert ranks.is_first()
-    assert ranks.from_first(3) == 3
+    assert torchrun.world_size() == 1
+    assert torchrun.is_first()
+    assert torchrun.broadcast(3) == 3
     assert trainonce.__version__

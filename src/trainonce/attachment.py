@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, functional, groups, health
+from trainonce import distributed, functional, health, param_groups
 from trainonce.history import History, Tally, row
-from trainonce.terms import is_number, quoted
+from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "Attachment", "attach"]
 
-Preset = Literal["printed", "consistent"]
+Preset = Literal["paper", "softplus"]
 
 #: Which parts of the regularizer each preset uses.
 PRESETS: Final[dict[Preset, tuple[str, ...]]] = {
-    "printed": (functional.NEGENTROPY, functional.SOFTPLUS),
-    "consistent": (functional.SOFTPLUS,),
+    "paper": (functional.NEGENTROPY, functional.SOFTPLUS),
+    "softplus": (functional.SOFTPLUS,),
 }
 
 
@@ -40,7 +40,7 @@ def attach(
     *,
     decay: float,
     lr: float | Tensor | None = None,
-    preset: Preset = "printed",
+    preset: Preset = "paper",
     regularizer: Collection[str] | None = None,
     coupled: bool = False,
     sync: bool = True,
@@ -62,7 +62,7 @@ def attach(
     :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop need not know.
     :param decay: The strength :math:`\rho \ge 0`.
     :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
-    :param preset: ``"printed"``: negentropy and softplus, the algorithm as printed. ``"consistent"``: softplus alone,
+    :param preset: ``"paper"``: negentropy and softplus, the algorithm as printed. ``"softplus"``: softplus alone,
         the reading whose balance is near the weights the paper reports.
     :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` to use, instead of a preset.
     :param coupled: Add :math:`\rho \nabla R` to the exponents' gradient instead, so that it passes through momentum and
@@ -85,7 +85,7 @@ def attach(
     """
     criterion = _unwrapped(criterion)
     _check_criterion(optimizer, criterion)
-    groups.check_optimizer(optimizer, criterion.exponents)
+    param_groups.check_optimizer(optimizer, criterion.exponents)
     _check_strength("decay", decay)
     if not isinstance(lr, Tensor) and (lr is not None or optimizer.param_groups[0].get("lr") is None):
         _check_strength("lr", lr)
@@ -94,7 +94,7 @@ def attach(
         history = History(history)
     if history is not None:
         history.bind(criterion)
-    index = groups.place(optimizer, criterion.exponents, lr, float(decay))
+    index = param_groups.place(optimizer, criterion.exponents, lr, float(decay))
     return Attachment(optimizer, criterion, index, parts, coupled, sync, process_group, history)
 
 
@@ -164,18 +164,18 @@ class Attachment:
         return self._group_in(self.optimizer)
 
     def _group_in(self, optimizer: Optimizer) -> dict[str, Any]:
-        self._index = groups.index_of(optimizer, self._exponents, self._index)
+        self._index = param_groups.index_of(optimizer, self._exponents, self._index)
         return optimizer.param_groups[self._index]
 
     @property
     def decay(self) -> float:
-        value: float = self.group[groups.DECAY]
+        value: float = self.group[param_groups.DECAY]
         return value
 
     @decay.setter
     def decay(self, value: float) -> None:
         _check_strength("decay", value)
-        self.group[groups.DECAY] = value
+        self.group[param_groups.DECAY] = value
 
     @property
     def lr(self) -> float | Tensor:
@@ -282,7 +282,7 @@ class Attachment:
             pull = torch.where(found_inf.to(pull.device) > 0, 0, pull)
         moved = mu.clone() if self._recorded else None
         if exponents.grad is not None and pull is not None and not self.coupled:
-            rate = group["lr"] * group[groups.DECAY]
+            rate = group["lr"] * group[param_groups.DECAY]
             step = distributed.sharded_like(pull, exponents)
             if isinstance(rate, Tensor):
                 mu.sub_(step * rate)
@@ -326,8 +326,8 @@ class Attachment:
     # Checkpoints, ranks and schedulers
 
     def _complete_state(self, optimizer: Optimizer, saved: dict[str, Any]) -> dict[str, Any] | None:
-        index = groups.index_of(optimizer, self._exponents, self._index)
-        completed = groups.with_group(saved, optimizer, index)
+        index = param_groups.index_of(optimizer, self._exponents, self._index)
+        completed = param_groups.with_group(saved, optimizer, index)
         if completed is not None:
             health.warn(self, health.NoSavedGroup)
         return completed
@@ -362,9 +362,9 @@ class Attachment:
         return 1.0 if current == 1.0 and not math.isclose(self.lr_ratio, 1.0, rel_tol=1e-6) else None
 
     def _ratio(self, key: str) -> float | None:
-        own = groups.as_number(self.group.get(key))
+        own = param_groups.as_number(self.group.get(key))
         other = next((g for i, g in enumerate(self.optimizer.param_groups) if i != self._index), self.group)
-        base = groups.as_number(other.get(key))
+        base = param_groups.as_number(other.get(key))
         return own / base if own is not None and base else None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainonce.terms import quoted
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from torch import Tensor

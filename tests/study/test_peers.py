@@ -20,11 +20,11 @@ def losses(w, step):
 
 def ours(method, steps, tmp_path, settings=None, epoch=None, optimizer=torch.optim.SGD, **options):
     w = torch.nn.Parameter(torch.zeros(3))
-    point = Peer(method, settings or {}, epoch)
-    criterion = point.criterion(TERMS, 1.0, "propagate", None)
+    weighting = Peer(method, settings or {}, epoch)
+    criterion = weighting.criterion(TERMS, 1.0, "propagate", None)
     made = optimizer([w], lr=0.02, **options)
     history = trainonce.History(tmp_path / "history.jsonl")
-    point.attach(made, criterion, history, steps)
+    weighting.attach(made, criterion, history, steps)
     for step in range(steps):
         made.zero_grad()
         criterion(dict(zip(TERMS, losses(w, step), strict=True))).backward()
@@ -77,14 +77,14 @@ def test_random_weights_are_torchjds_from_a_state_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("method", ["famo", "dwa"])
 def test_micro_batches_and_skipped_steps_do_not_count_as_steps(method):
-    point = Peer(method, {}, 2 if method == "dwa" else None)
-    criterion = point.criterion(TERMS, 1.0, "propagate", None)
+    weighting = Peer(method, {}, 2 if method == "dwa" else None)
+    criterion = weighting.criterion(TERMS, 1.0, "propagate", None)
     calls = []
     name = "update" if method == "famo" else "step"
     setattr(criterion.scalarizer, name, lambda *_: calls.append(1))
     w = torch.nn.Parameter(torch.zeros(3))
     optimizer = torch.optim.SGD([w], lr=0.02)
-    point.attach(optimizer, criterion, trainonce.History(), 10)
+    weighting.attach(optimizer, criterion, trainonce.History(), 10)
     for _ in range(10):
         for _ in range(4):
             criterion(dict(zip(TERMS, losses(w, 0), strict=True))).backward()

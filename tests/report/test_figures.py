@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from trainonce import report
 from trainonce.report import compare, labels, render, style
 from trainonce.study import Summary
-from trainonce.study.points import Fixed, Learned
+from trainonce.study.weightings import Fixed, Learned
 
 TERMS = {1: ("ce", "consistency"), 2: ("ce", "consistency", "rec"), 3: ("ce", "consistency", "rec", "smooth")}
 
@@ -195,7 +195,7 @@ def test_the_response_curve_has_every_ratio_and_the_learned_end(studies):
     axes = report.response_curve(summary).axes[0]
     shown = {round(float(x), 6) for line in axes.lines for x in line.get_xdata()}
     for outcome in summary.reference.outcomes:
-        ratio = outcome.point.ratios[0]
+        ratio = outcome.weighting.ratios[0]
         assert ratio == 0 or round(math.log10(ratio), 6) in shown
     base, other = summary.one_shot.chosen.weights
     assert any(x == pytest.approx(math.log10(other / base), abs=1e-4) for x in shown)
@@ -218,7 +218,7 @@ def test_the_map_has_a_cell_a_point_and_a_path_a_seed(studies):
         (p for p in figure.axes[0].patches if p.get_gid() == "cell"), key=lambda p: p.get_alpha()
     )  # the strongest cell is the best on the reported split
     top = max(summary.reference.outcomes, key=lambda o: o.mean)
-    assert best.get_x() < math.log10(top.point.ratios[0]) < best.get_x() + best.get_width()
+    assert best.get_x() < math.log10(top.weighting.ratios[0]) < best.get_x() + best.get_width()
 
 
 def test_random_points_are_dots_on_the_map(tmp_path):

@@ -9,7 +9,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from trainonce import CompositeLoss, FixedLoss, ReplayLoss, attach, health, state
+from trainonce import CompositeLoss, FixedLoss, ReplayLoss, attach, checkpoint, health
 
 TERMS = ["base", "a", "b", "c"]
 
@@ -126,7 +126,7 @@ def test_another_kind_is_refused():
 
 
 def test_a_newer_format_is_refused(monkeypatch):
-    monkeypatch.setattr(state, "VERSION", 2)
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
     saved = moved().state_dict()
     monkeypatch.undo()
     refused(CompositeLoss(TERMS), saved, "saved in format 2; this trainonce reads up to 1. Update trainonce")

@@ -7,7 +7,7 @@ import torch
 
 from trainonce.recipes import digits
 from trainonce.study import Trial
-from trainonce.study.points import Fixed, Learned
+from trainonce.study.weightings import Fixed, Learned
 
 
 def test_a_seed_decides_the_data():

@@ -13,12 +13,12 @@ import pytest
 
 from trainonce.study import DamagedStore, Record
 from trainonce.study.peers import Peer
-from trainonce.study.points import Final, Fixed, Learned, Replay, key_of
 from trainonce.study.store import Store
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
 
-POINTS = [
+WEIGHTINGS = [
     Fixed.of((1.0, 10.0, 0.0)),
-    Learned(init=0.5, decay=2.0, preset="consistent", lr=0.1),
+    Learned(init=0.5, decay=2.0, preset="softplus", lr=0.1),
     Learned(init={"b": 0.1, "c": 3.0}),
     Replay(Learned()),
     Final(Learned(decay=0.0)),
@@ -26,15 +26,15 @@ POINTS = [
 ]
 
 
-def record(seed=0, point=POINTS[0], **more):
-    return Record(key_of("task", point, seed), "line", point, seed, **{"status": "done"} | more)
+def record(seed=0, weighting=WEIGHTINGS[0], **more):
+    return Record(key_of("task", weighting, seed), "line", weighting, seed, **{"status": "done"} | more)
 
 
-@pytest.mark.parametrize("point", POINTS, ids=lambda p: p.kind)
-def test_a_record_comes_back_as_it_was(point, tmp_path):
+@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda p: p.kind)
+def test_a_record_comes_back_as_it_was(weighting, tmp_path):
     written = record(
         3,
-        point,
+        weighting,
         status="diverged",
         metrics={"validation/error": 0.1, "test/error": math.inf},
         reports=((5, {"error": 1.5}),),
@@ -49,7 +49,7 @@ def test_a_record_comes_back_as_it_was(point, tmp_path):
     Store(tmp_path).append(written)
     read = Store(tmp_path).read_all()
     assert read == [written]
-    assert read[0].point == point
+    assert read[0].weighting == weighting
 
 
 def test_nan_is_written_as_a_word_that_any_json_reader_takes(tmp_path):
@@ -61,8 +61,8 @@ def test_nan_is_written_as_a_word_that_any_json_reader_takes(tmp_path):
 
 
 def test_keys_tell_task_point_and_seed_apart_and_nothing_else():
-    keys = {key_of(t, p, s) for t in "ab" for p in POINTS for s in (0, 1)}
-    assert len(keys) == 2 * len(POINTS) * 2
+    keys = {key_of(t, p, s) for t in "ab" for p in WEIGHTINGS for s in (0, 1)}
+    assert len(keys) == 2 * len(WEIGHTINGS) * 2
     assert key_of("a", Fixed.of((1, 10)), 0) == key_of("a", Fixed.of((0.1, 1.0)), 0)
 
 
@@ -111,7 +111,7 @@ def test_a_full_disk_loses_the_trial_being_written_and_says_so(tmp_path):
     code = f"""
 import resource, signal, sys
 sys.path.insert(0, {str(os.path.dirname(__file__))!r})
-from test_study_store import record
+from test_store import record
 from trainonce.study.store import Store
 store = Store({str(tmp_path)!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -164,7 +164,7 @@ def _claims(path, key):
 
 
 def test_a_claim_keeps_other_processes_out_of_that_trial_only(tmp_path):
-    one, other = key_of("t", POINTS[0], 0), key_of("t", POINTS[0], 1)
+    one, other = key_of("t", WEIGHTINGS[0], 0), key_of("t", WEIGHTINGS[0], 1)
     with Store(tmp_path).claim(one) as mine:
         assert mine
         assert not _claims(tmp_path, one)
@@ -178,7 +178,7 @@ def _claim_and_die(path, key):
 
 
 def test_a_claim_ends_with_its_process_however_it_ends(tmp_path):
-    key = key_of("t", POINTS[0], 0)
+    key = key_of("t", WEIGHTINGS[0], 0)
     process = multiprocessing.get_context("fork").Process(target=_claim_and_die, args=(tmp_path, key))
     process.start()
     process.join()

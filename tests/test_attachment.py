@@ -106,7 +106,7 @@ def test_adams_balance(rho):
             losses,
             decay=rho,
             steps=2000,
-            preset="consistent",
+            preset="softplus",
         )
         torch.testing.assert_close(mu.exp(), torch.full_like(mu, 1 / (rho - 1)), rtol=2e-3, atol=0)
 
@@ -115,7 +115,7 @@ def test_adams_balance(rho):
 def test_adams_balance_with_noise():
     """Gradient noise of coefficient of variation c shrinks Adam's step to s = 1 / sqrt(1 + c^2)."""
     s = 1 / math.sqrt(1 + 0.5**2)
-    settings = {"decay": 20.0, "steps": 6000, "noise": 0.5, "preset": "consistent", "init": s / (20 - s)}
+    settings = {"decay": 20.0, "steps": 6000, "noise": 0.5, "preset": "softplus", "init": s / (20 - s)}
     path = constant_losses(lambda p: torch.optim.Adam(p, lr=1e-3), [1.5, 0.5], whole_path=True, **settings)
     assert path[2000:].exp().mean().item() == pytest.approx(s / (20 - s), rel=0.02)
 
@@ -125,9 +125,7 @@ def test_adam_has_no_balance_below_s():
     def adam(p):
         return torch.optim.Adam(p, lr=1e-2)
 
-    ends = [
-        constant_losses(adam, [1.5, 0.5], decay=0.3, steps=n, preset="consistent").item() for n in (1000, 2000, 3000)
-    ]
+    ends = [constant_losses(adam, [1.5, 0.5], decay=0.3, steps=n, preset="softplus").item() for n in (1000, 2000, 3000)]
     assert ends[0] < ends[1] < ends[2]
     assert ends[2] - ends[1] > 0.5  # still rising at lr * (s - rho)
 
@@ -233,12 +231,12 @@ def test_compiled_optimizer(kind, tolerance):
     torch.testing.assert_close(run(True), run(False), rtol=tolerance, atol=1e-13)
 
 
-@pytest.mark.parametrize("preset", ["printed", "consistent"])
+@pytest.mark.parametrize("preset", ["paper", "softplus"])
 def test_presets_and_parts(preset):
     def run(**options):
         return constant_losses(lambda p: torch.optim.SGD(p, lr=0.1), [1.0, 2.0], decay=1.0, steps=5, **options)
 
-    parts = {"printed": ["softplus", "negentropy"], "consistent": "softplus"}[preset]
+    parts = {"paper": ["softplus", "negentropy"], "softplus": "softplus"}[preset]
     assert torch.equal(run(preset=preset), run(regularizer=parts))
     assert not torch.equal(run(preset=preset), run(regularizer=["negentropy"]))
 
@@ -460,7 +458,7 @@ def test_bad_decay(decay):
     [
         ({"lr": -0.1}, "lr must be"),
         ({"lr": "0.1"}, "lr must be a number of at least 0; got '0.1'"),
-        ({"preset": "literal"}, "preset must be one of 'printed', 'consistent'; got 'literal'"),
+        ({"preset": "literal"}, "preset must be one of 'paper', 'softplus'; got 'literal'"),
         ({"regularizer": ["entropy"]}, "regularizer takes a list of any of 'negentropy', 'softplus'; got 'entropy'"),
     ],
 )

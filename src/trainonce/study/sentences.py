@@ -75,7 +75,7 @@ def sentence(summary: Summary) -> str:
     if reference is None:
         asked = any(plan["kind"] == "set" for plan in summary.plans)
         return f"{told}. The grid has no result to compare with." if asked else f"{told}. {NO_GRID}"
-    n = summary.points
+    n = summary.reference_size
     told += (
         f"; best of {n} {_kind(reference)} points (chosen on {task.select}): {spread(reference.chosen, decimals)}{unit}"
         f"{incomplete(reference.chosen)}"
@@ -98,8 +98,8 @@ def reached(summary: Summary) -> str:
     if expected is None:
         return ""
     return (
-        f"Trying the {summary.points} points in random order, it takes {expected:.1f} trainings on average to find one "
-        "that does better than the one run with learned weights."
+        f"Trying the {summary.reference_size} points in random order, it takes {expected:.1f} trainings on average to "
+        "find one that does better than the one run with learned weights."
     )
 
 
@@ -177,7 +177,7 @@ def table(summary: Summary) -> list[list[str]]:
     rows = [[*head, f"{task.select} {metric}", "weights"]]
     for row in (*summary.ranked, *summary.without_result):
         mark = " *" if row is summary.reference else ""
-        beaten = "" if row.beaten_by is None else f"{row.beaten_by} of {summary.points}"
+        beaten = "" if row.beaten_by is None else f"{row.beaten_by} of {summary.reference_size}"
         rows.append(
             [
                 row.plan + mark,

@@ -10,9 +10,9 @@ import torch
 
 import trainonce
 from trainonce.study import Task, Trial, task
-from trainonce.study.points import Final, Fixed, Learned, Replay
 from trainonce.study.task import essence
 from trainonce.study.trial import as_float, finished
+from trainonce.study.weightings import Final, Fixed, Learned, Replay
 from trainonce.study.worker import Where, load_file
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
@@ -219,13 +219,13 @@ def test_a_task_in_a_file_is_found_from_elsewhere(tmp_path):
 # The trial
 
 
-def trial(point=None, tmp_path=Path("nowhere"), **more):
-    return Trial(_tasks.line, point or Learned(init=0.5), 3, dir=tmp_path, **more)
+def trial(weighting=None, tmp_path=Path("nowhere"), **more):
+    return Trial(_tasks.line, weighting or Learned(init=0.5), 3, dir=tmp_path, **more)
 
 
-@pytest.mark.parametrize("point", [Learned(init=0.5), Fixed.of((1.0, 2.0, 3.0))], ids=["learned", "fixed"])
-def test_the_loop_cannot_tell_learned_from_fixed(point, tmp_path):
-    one = trial(point, tmp_path)
+@pytest.mark.parametrize("weighting", [Learned(init=0.5), Fixed.of((1.0, 2.0, 3.0))], ids=["learned", "fixed"])
+def test_the_loop_cannot_tell_learned_from_fixed(weighting, tmp_path):
+    one = trial(weighting, tmp_path)
     criterion = one.criterion()
     assert isinstance(criterion, trainonce.CompositeLoss)
     assert criterion.terms == _tasks.TERMS
@@ -243,7 +243,7 @@ def test_the_loop_cannot_tell_learned_from_fixed(point, tmp_path):
 
 
 def test_the_plan_decides_how_the_weights_are_learned(tmp_path):
-    one = trial(Learned(init=0.5, decay=3.0, preset="consistent", lr=0.7), tmp_path)
+    one = trial(Learned(init=0.5, decay=3.0, preset="softplus", lr=0.7), tmp_path)
     one.criterion()
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     attachment = one.attach(optimizer)

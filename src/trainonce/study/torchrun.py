@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import distributed
 
-from trainonce.study.points import InputError
+from trainonce.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainonce.study.points import Point
     from trainonce.study.task import Task
+    from trainonce.study.weightings import Weighting
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _words: Any = None
 _training = False
 
 
-def count() -> int:
+def world_size() -> int:
     """How many processes train together."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
@@ -45,12 +45,12 @@ def is_first() -> bool:
 
 def rank() -> int:
     """Which of them this process is."""
-    return distributed.get_rank() if count() > 1 else 0
+    return distributed.get_rank() if world_size() > 1 else 0
 
 
-def from_first(content: T) -> T:
+def broadcast(content: T) -> T:
     """What the first process has, for all of them."""
-    if count() == 1:
+    if world_size() == 1:
         return content
     box: list[Any] = [content]
     distributed.broadcast_object_list(box, group=_words)
@@ -58,7 +58,7 @@ def from_first(content: T) -> T:
 
 
 @contextlib.contextmanager
-def joined(wanted: str | None) -> Iterator[str | None]:
+def process_group(wanted: str | None) -> Iterator[str | None]:
     """Join the processes that torchrun has started, if it has; gives the device of this one.
 
     :param wanted: ``"cpu"``, or None for a GPU each where there are any.
@@ -90,23 +90,23 @@ def _device(wanted: str | None) -> str:
     return f"cuda:{local}"
 
 
-def announce(point: Point | None, seed: int = 0, source: str | None = None) -> None:
+def announce(weighting: Weighting | None, seed: int = 0, source: str | None = None) -> None:
     """Tell the others what is trained next; None: nothing any more."""
     global _training
-    if count() > 1:
-        from_first((point, seed, source))
-        _training = point is not None
+    if world_size() > 1:
+        broadcast((weighting, seed, source))
+        _training = weighting is not None
 
 
-def settled() -> None:
+def end_trial() -> None:
     """The trial has ended in all processes: the others wait for the next."""
     global _training
     _training = False
 
 
-def dismissed() -> None:
+def dismiss() -> None:
     """Something went wrong in the first process: let the others go, if they listen."""
-    if count() > 1 and not _training:
+    if world_size() > 1 and not _training:
         with contextlib.suppress(RuntimeError):  # they may be gone
             announce(None)
 
@@ -116,13 +116,13 @@ def follow(task: Task | None, device: str) -> int:
     from trainonce.study.trial import Trial, seed_everything
 
     while True:
-        point, seed, source = from_first((None, 0, None))
-        if point is None:
+        weighting, seed, source = broadcast((None, 0, None))
+        if weighting is None:
             return int(task is None)
         assert task is not None
         with tempfile.TemporaryDirectory() as folder:
             where = None if source is None else Path(source)
-            trial = Trial(task, point, seed, dir=Path(folder), device=device, source=where)
+            trial = Trial(task, weighting, seed, dir=Path(folder), device=device, source=where)
             seed_everything(seed)
             with contextlib.suppress(InputError):  # the first process has it too, and says it
                 task(trial)

@@ -14,9 +14,9 @@ import pytest
 
 from trainonce import report
 from trainonce.report import interactive, render
-from trainonce.study import Record, Summary, wording
-from trainonce.study.points import Fixed, Learned, key_of
+from trainonce.study import Record, Summary, sentences
 from trainonce.study.store import Store
+from trainonce.study.weightings import Fixed, Learned, key_of
 
 TERMS = ("ce", "consistency")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -100,11 +100,11 @@ def written(tmp_path_factory):
     failed = {"type": "ValueError", "message": "no <b>such</b> file", "traceback": "Traceback <i>here</i>"}
 
     def change(record):
-        if isinstance(record.point, Learned):
+        if isinstance(record.weighting, Learned):
             texts = [f"OtherScale: The losses differ by {record.seed + x}x" for x in (100, 200)]
             texts += ["Settled: <u>same</u>"]
             record = dataclasses.replace(record, warnings=texts)
-        if record.point == Fixed.of((1.0, 100.0)) and record.seed == 1:
+        if record.weighting == Fixed.of((1.0, 100.0)) and record.seed == 1:
             return dataclasses.replace(record, status="diverged", metrics=dict.fromkeys(record.metrics, math.nan))
         return record
 
@@ -168,11 +168,11 @@ def test_warnings_failures_and_divergence_are_told(written):
 def test_the_table_of_the_page_is_that_of_the_summary(written):
     text = (written / "report.html").read_text(encoding="utf-8")
     summary = Summary.read(written)
-    for row in wording.table(summary):
+    for row in sentences.table(summary):
         for cell in row:
             assert html_text(cell) in text
     assert text.count('<tr class="learned">') == 1
-    assert html_text(wording.evidence(summary)) in text
+    assert html_text(sentences.evidence(summary)) in text
 
 
 def test_json_and_csv_hold_the_records(written):
@@ -274,7 +274,9 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, missing, inter
 
 def diverge(record):
     bad = dict.fromkeys(record.metrics, math.nan)
-    return dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.point, Learned) else record
+    return (
+        dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.weighting, Learned) else record
+    )
 
 
 ODD = {
@@ -295,7 +297,7 @@ def test_odd_studies_have_a_page_that_opens_with_what_is_known(tmp_path, monkeyp
     path = _stores.build(tmp_path, histories=case == "one seed", **ODD[case])
     page = Page(report.write(path).read_text(encoding="utf-8"))
     assert not page.open
-    assert page.text["answer"] == wording.sentence(Summary.read(path)).replace("+-", "±")
+    assert page.text["answer"] == sentences.sentence(Summary.read(path)).replace("+-", "±")
     names = json.loads((path / "summary.json").read_text(encoding="utf-8"))["figures"]
     expected = {
         "one seed": "cost-quality",

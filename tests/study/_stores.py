@@ -7,59 +7,63 @@ import math
 import random
 
 from trainonce.study.peers import Peer
-from trainonce.study.points import HISTORY, Final, Fixed, Learned, Replay, key_of
 from trainonce.study.search import Search
 from trainonce.study.store import Record, Store
+from trainonce.study.weightings import HISTORY, Final, Fixed, Learned, Replay, key_of
 
 IDENTITY = "0123456789abcdef"
 
 
 def ratio_grid(count, values=(0.1, 1.0, 10.0)):
     """Every combination of ratios for so many auxiliary terms."""
-    points = [()]
+    weightings = [()]
     for _ in range(count):
-        points = [(*p, v) for p in points for v in values]
-    return [Fixed.of((1.0, *p)) for p in points]
+        weightings = [(*p, v) for p in weightings for v in values]
+    return [Fixed.of((1.0, *p)) for p in weightings]
 
 
-def plan(name, kind, points=(), search=None):
-    return {"name": name, "kind": kind, "points": list(points), "search": search}
+def plan(name, kind, weightings=(), search=None):
+    return {"name": name, "kind": kind, "points": list(weightings), "search": search}
 
 
-def learned_end(point, terms):
+def learned_end(weighting, terms):
     """Where learned weights of this start end: halfway, in exponents, to a fixed place."""
-    start = math.log(point.init)
+    start = math.log(weighting.init)
     logits = [0.0, *(0.5 * start + 0.5 * math.log(0.3 * (i + 1)) for i in range(len(terms) - 1))]
     total = sum(map(math.exp, logits))
     return [math.exp(v) / total for v in logits]
 
 
-def last_weights(point, terms):
-    match point:
+def last_weights(weighting, terms):
+    match weighting:
         case Fixed():
-            return list(point.weights)
+            return list(weighting.weights)
         case Learned():
-            return learned_end(point, terms)
+            return learned_end(weighting, terms)
         case Replay():
-            return learned_end(point.of, terms)
+            return learned_end(weighting.of, terms)
     return [1 / len(terms)] * len(terms)
 
 
-def quality(point, terms, seed):
+def quality(weighting, terms, seed):
     """Accuracy: best at ratios of 0.3, 0.6, ..., a little noise, the seeds alike for all points."""
-    base, *rest = last_weights(point, terms)
+    base, *rest = last_weights(weighting, terms)
     off = [math.log10(max(w / base, 1e-3) / (0.3 * (i + 1))) if base else 3.0 for i, w in enumerate(rest)]
-    noise = random.Random(f"{point!r} {seed}").gauss(0, 0.25) + 0.3 * math.sin(seed)
+    noise = random.Random(f"{weighting!r} {seed}").gauss(0, 0.25) + 0.3 * math.sin(seed)
     value = 91.5 - 1.8 * sum(x * x for x in off) + noise
     return value + 0.4 * math.cos(7 * seed), value
 
 
-def write_history(path, terms, point, seed, steps=120):
+def write_history(path, terms, weighting, seed, steps=120):
     """A history file as the library writes it."""
     rng = random.Random(seed)
-    end = last_weights(point, terms)
-    moves = isinstance(point, Learned | Replay)
-    start = [1.0, *([point.init if isinstance(point, Learned) else point.of.init] * (len(terms) - 1))] if moves else end
+    end = last_weights(weighting, terms)
+    moves = isinstance(weighting, Learned | Replay)
+    start = (
+        [1.0, *([weighting.init if isinstance(weighting, Learned) else weighting.of.init] * (len(terms) - 1))]
+        if moves
+        else end
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"trainonce_history": 1, "terms": list(terms)}) + "\n")
@@ -111,23 +115,23 @@ def build(
     plans = usual(terms) if plans is None else plans
     store, written = Store(path), set()
 
-    def add(point, seed, key):
+    def add(weighting, seed, key):
         if key in written:
             return
         written.add(key)
-        select, report = result(point, terms, seed)
+        select, report = result(weighting, terms, seed)
         metrics = {f"{info['select']}/{info['metric']}": select, f"{info['report']}/{info['metric']}": report}
         reports = [(s, {info["metric"]: select * (1 - math.exp(-s / 25))}) for s in range(20, 121, 20)]
         record = change(
             Record(
                 key,
                 info["name"],
-                point,
+                weighting,
                 seed,
                 "done",
                 metrics,
                 reports,
-                last_weights(point, terms),
+                last_weights(weighting, terms),
                 seconds=2.0,
                 versions={"trainonce": "0.1.0", "torch": "2.13.0"},
             )
@@ -136,7 +140,7 @@ def build(
             return
         store.append(record)
         if histories:
-            write_history(store.folder(key) / HISTORY, terms, point, seed)
+            write_history(store.folder(key) / HISTORY, terms, weighting, seed)
 
     manifest = []
     for one in plans:
@@ -145,11 +149,11 @@ def build(
             for seed in seeds:
                 rng = random.Random(seed)
                 for n in range(search.trials):
-                    point = Fixed.of((1.0, *(10 ** rng.uniform(-2, 2) for _ in terms[1:])))
-                    add(point, seed, search.key(IDENTITY, seed, n))
-        for point in one["points"]:
+                    weighting = Fixed.of((1.0, *(10 ** rng.uniform(-2, 2) for _ in terms[1:])))
+                    add(weighting, seed, search.key(IDENTITY, seed, n))
+        for weighting in one["points"]:
             for seed in seeds:
-                for each, of in filter(None, (point.needs(seed), (point, seed))):
+                for each, of in filter(None, (weighting.needs(seed), (weighting, seed))):
                     add(each, of, key_of(IDENTITY, each, of))
         manifest.append(one | {"points": [p.to_json() for p in one["points"]], "seeds": list(seeds)})
     for record in extra:

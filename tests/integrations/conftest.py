@@ -1,13 +1,9 @@
 """What the tests of the adapters share: the table of adapters and checks, written from what was run."""
 
 import importlib
-import os
 from pathlib import Path
 
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
-
 import pytest
-import torch
 
 RESULTS = {}
 WORDS = {"passed": "yes", "failed": "**no**"}
@@ -15,11 +11,6 @@ WORDS = {"passed": "yes", "failed": "**no**"}
 
 def pytest_addoption(parser):
     parser.addoption("--table", metavar="FILE", help="write the table of adapters and checks there")
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
 
 
 @pytest.hookimpl(hookwrapper=True)
