@@ -14,14 +14,14 @@ import dataclasses
 
 import torch
 
-from trainonce.recipes.depth import rooms
-from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
+from trainonce.recipes.depth.data.frames import Frame
 from trainonce.recipes.depth.evaluate import seen
-from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.metrics import focal
-from trainonce.recipes.depth.network import UniDepth
+from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
+from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.tasks import ROOMS
-from trainonce.recipes.segmentation.deeplab import load_weights
+from trainonce.recipes.segmentation.model.deeplab import load_weights
 
 PARTS = (0.25, 0.5, 0.75, 0.95)
 TOGETHER = 10

@@ -19,8 +19,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import trainonce
-from trainonce.recipes.depth import batches, rooms, training
-from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.depth import training
+from trainonce.recipes.depth.data import batches
+from trainonce.recipes.depth.data.frames import Frame
+from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.optimisation import clipped, optimizer
 from trainonce.recipes.depth.tasks import PAPER

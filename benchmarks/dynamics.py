@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-from trainonce.report import style
+from trainonce.report.drawing import style
 from trainonce.study.store import Store
 from trainonce.study.weightings import Fixed, Learned
 

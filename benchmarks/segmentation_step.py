@@ -22,10 +22,11 @@ import torch
 from PIL import Image
 
 import trainonce
-from trainonce.recipes.segmentation import acdc, batches, cityscapes, training
+from trainonce.recipes.segmentation import training
+from trainonce.recipes.segmentation.data import acdc, batches, cityscapes
+from trainonce.recipes.segmentation.data.scenes import Domains
+from trainonce.recipes.segmentation.generated.streets import scene
 from trainonce.recipes.segmentation.losses import TERMS
-from trainonce.recipes.segmentation.scenes import Domains
-from trainonce.recipes.segmentation.streets import scene
 from trainonce.recipes.segmentation.tasks import PAPER
 
 TRAIN_IDS = torch.tensor(

@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from trainonce.report import labels, style
-from trainonce.report.labels import Label
+from trainonce.report.drawing import labels, style
+from trainonce.report.drawing.labels import Label
 from trainonce.study.store import Store
 from trainonce.study.weightings import Learned
 

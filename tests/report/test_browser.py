@@ -9,7 +9,7 @@ import _stores
 import pytest
 
 from trainonce import report
-from trainonce.report import render
+from trainonce.report.drawing import render
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to look at the page")

@@ -11,7 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from trainonce import report
-from trainonce.report import compare, labels, render, style
+from trainonce.report.drawing import labels, render, style
+from trainonce.report.figures import compare
 from trainonce.study import Summary
 from trainonce.study.weightings import Fixed, Learned
 

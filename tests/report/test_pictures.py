@@ -12,7 +12,8 @@ import _stores
 import pytest
 
 from trainonce import report
-from trainonce.report import pictures, render
+from trainonce.report.drawing import render
+from trainonce.report.page import pictures
 from trainonce.study import Summary
 from trainonce.study.store import Store
 from trainonce.study.weightings import Fixed, Learned

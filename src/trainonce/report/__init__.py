@@ -10,6 +10,7 @@ In a notebook each figure is ``report.cost_quality(summary)`` and the like, of a
 :class:`NothingToDrawError`, which says what is missing.
 """
 
+from trainonce.report.build import write as write
 from trainonce.report.figures import NothingToDrawError as NothingToDrawError
 from trainonce.report.figures import cost_quality as cost_quality
 from trainonce.report.figures import differences as differences
@@ -25,7 +26,6 @@ from trainonce.report.figures import sensitivity as sensitivity
 from trainonce.report.figures import sensitivity_weights as sensitivity_weights
 from trainonce.report.figures import simplex as simplex
 from trainonce.report.figures import weights as weights
-from trainonce.report.writing import write as write
 
 __all__ = [
     "NothingToDrawError",

@@ -16,8 +16,8 @@ import numpy
 import torch
 from PIL import Image
 
-from trainonce.recipes.depth.frames import Frame
-from trainonce.recipes.depth.rooms import frames as generated
+from trainonce.recipes.depth.data.frames import Frame
+from trainonce.recipes.depth.generated.rooms import frames as generated
 
 SIZE = (48, 64)
 SPARSE = 0.03  # the part of pixels that LiDAR reaches

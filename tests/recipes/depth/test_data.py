@@ -37,13 +37,13 @@ from _depth_data import (
 )
 from PIL import Image
 
-from trainonce.recipes.depth import archives, folders, hdf5, large, nodes
-from trainonce.recipes.depth import frames as lists
-from trainonce.recipes.depth.check import check
-from trainonce.recipes.depth.frames import Examined, Frame, Range, Remembered, Sets, Subset
-from trainonce.recipes.depth.rooms import Generated
-from trainonce.recipes.depth.stored import Coding, Stored, cut, depth_in, depth_resized, image_in, resized
-from trainonce.recipes.segmentation.files import Place
+from trainonce.recipes.depth.data import archives, folders, hdf5, hdf5_nodes, paper_data
+from trainonce.recipes.depth.data import frames as lists
+from trainonce.recipes.depth.data.check import check
+from trainonce.recipes.depth.data.frame_files import Coding, Stored, cut, depth_in, depth_resized, image_in, resized
+from trainonce.recipes.depth.data.frames import Examined, Frame, Range, Remembered, Sets, Subset
+from trainonce.recipes.depth.generated.rooms import Generated
+from trainonce.recipes.vision.files import Place
 
 h5py = pytest.importorskip("h5py")
 REAL = Path(os.environ.get("TRAINONCE_DATA", "none"))
@@ -182,8 +182,8 @@ def test_a_larger_depth_takes_the_nearest_known_of_four():
 
 
 def test_resizing_keeps_depth_where_it_is():
-    large, small = made(3, 1, "room", (96, 128))[0], made(3, 1, "room", (32, 128 // 3))[0]
-    got = resized(large, (32, 42))
+    paper_data, small = made(3, 1, "room", (96, 128))[0], made(3, 1, "room", (32, 128 // 3))[0]
+    got = resized(paper_data, (32, 42))
     torch.testing.assert_close(got.camera[0, 0], small.camera[0, 0])
     assert ((got.depth / small.depth - 1).abs() < 0.05).float().mean() > 0.9
     assert (got.image.float() - small.image.float()).abs().mean() < 20
@@ -286,7 +286,7 @@ def test_what_is_missing_in_an_hdf5_file_is_said(tmp_path):
     write_sequences(path, {"train.txt": ["a"]}, "sequences.json", 1000, {"a": frames})
     text = message(hdf5.frames, tmp_path, "scannet", training=False)
     assert text.startswith(f"{path} must hold the node 'test.txt'; it does not. It holds a, sequences.json")
-    nodes.close()
+    hdf5_nodes.close()
     with h5py.File(path, "a") as file:
         del file["/a/depth/1.png"]
         put(file, "test.txt", "b 3\n")
@@ -297,7 +297,7 @@ def test_what_is_missing_in_an_hdf5_file_is_said(tmp_path):
 
 
 def rewritten(path, node, content):
-    nodes.close()
+    hdf5_nodes.close()
     with h5py.File(path, "a") as file:
         del file[node]
         put(file, node, content)
@@ -442,7 +442,7 @@ def test_shapes_that_do_not_belong_together_are_said(tmp_path):
 @pytest.mark.parametrize("where", ["hdf5_root", "folder_root"])
 def test_the_large_sets_are_found_in_files_and_in_folders(where, request):
     root, written = request.getfixturevalue(where)
-    sets = large.load(root, size=(24, 32))
+    sets = paper_data.load(root, size=(24, 32))
     assert list(sets.training) == ["scannet", "argoverse2", "waymo"]
     assert {name: len(frames) for name, frames in sets.training.items()} == {
         name: len(written[name]["train"]) for name in sets.training
@@ -456,17 +456,17 @@ def test_the_large_sets_are_found_in_files_and_in_folders(where, request):
 
 def test_a_large_set_that_is_not_there_is_said(tmp_path):
     write_scannet(tmp_path)
-    assert message(large.load, tmp_path, trained=("scannet", "argoverse2"), tested=("scannet",)) == (
+    assert message(paper_data.load, tmp_path, trained=("scannet", "argoverse2"), tested=("scannet",)) == (
         f"{tmp_path} must hold the data set 'argoverse2' (AV2_viz.hdf5, or a folder argoverse2); {tmp_path} holds "
         "ScanNetS.hdf5."
     )
-    assert message(large.load, tmp_path) == (
+    assert message(paper_data.load, tmp_path) == (
         f"{tmp_path} must hold the data sets 'argoverse2' (AV2_viz.hdf5, or a folder argoverse2), 'waymo' "
         "(Waymo_viz.hdf5, or a folder waymo), 'nuscenes' (nuscenes/nuscenes_0.hdf5, or a folder nuscenes), 'sunrgbd' "
         f"(SUNRGB.hdf5, or a folder sunrgbd); {tmp_path} holds ScanNetS.hdf5."
     )
-    assert "got 'scanet'. Did you mean 'scannet'?" in message(large.load, tmp_path, trained=["scanet"])
-    assert "one to test with; got" in message(large.load, tmp_path, tested=[])
+    assert "got 'scanet'. Did you mean 'scannet'?" in message(paper_data.load, tmp_path, trained=["scanet"])
+    assert "one to test with; got" in message(paper_data.load, tmp_path, tested=[])
 
 
 # Archives

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import trainonce
-from trainonce.recipes.depth import rooms, training
+from trainonce.recipes.depth import training
+from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.optimisation import clipped, optimizer
 from trainonce.recipes.depth.settings import Settings

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from trainonce.recipes.depth import geometry, metrics
-from trainonce.recipes.depth.frames import Frame, Range
+from trainonce.recipes.depth.data.frames import Frame, Range
 
 RANGE = Range(0.05, 8.0)
 

@@ -8,15 +8,26 @@ from torch import nn
 from torch.nn import functional as F
 
 import trainonce
-from trainonce.recipes.depth import attention, camera, rooms, training
-from trainonce.recipes.depth.attention import MLP, Block, Norm, added, attended, nystrom, pseudo_inverse, sine_grid
-from trainonce.recipes.depth.decoder import ConvBlock, _doubling, apart, doubled, said
-from trainonce.recipes.depth.harmonics import harmonics, tabled
+from trainonce.recipes.depth import training
+from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import TERMS
-from trainonce.recipes.depth.network import UniDepth
+from trainonce.recipes.depth.model import attention, camera
+from trainonce.recipes.depth.model.attention import (
+    MLP,
+    Block,
+    Norm,
+    added,
+    attended,
+    nystrom,
+    pseudo_inverse,
+    sine_grid,
+)
+from trainonce.recipes.depth.model.decoder import ConvBlock, _doubling, apart, doubled, said
+from trainonce.recipes.depth.model.harmonics import harmonics, tabled
+from trainonce.recipes.depth.model.network import UniDepth
+from trainonce.recipes.depth.model.vit import SHAPES, ViT, ViTBlock, embedded, larger
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
 from trainonce.recipes.depth.settings import Settings
-from trainonce.recipes.depth.vit import SHAPES, ViT, ViTBlock, embedded, larger
 
 CPU = torch.device("cpu")
 TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from trainonce.recipes.depth import pictures
-from trainonce.recipes.depth.frames import Frame
+from trainonce.recipes.depth.data.frames import Frame
 from trainonce.recipes.depth.pictures import Viewpoint
-from trainonce.recipes.segmentation import panels
+from trainonce.recipes.vision import panels
 
 SIZE = (24, 36)
 STRAIGHT = Viewpoint(torch.eye(3), torch.zeros(3), 10.0, (8.0, 6.0))

@@ -7,14 +7,25 @@ import random
 import pytest
 import torch
 
-from trainonce.recipes.depth import rooms, textures
-from trainonce.recipes.depth.frames import Range
-from trainonce.recipes.depth.interiors import interior
-from trainonce.recipes.depth.raycast import Light, Pose, Rays, Scene, Thing, between, nearest, packed, rays_of, within
-from trainonce.recipes.depth.roads import road
-from trainonce.recipes.depth.rooms import Generated, frame, frames, lens, load, scene
-from trainonce.recipes.depth.shading import cast
-from trainonce.recipes.depth.textures import Surface
+from trainonce.recipes.depth.data.frames import Range
+from trainonce.recipes.depth.generated import rooms, textures
+from trainonce.recipes.depth.generated.interiors import interior
+from trainonce.recipes.depth.generated.raycast import (
+    Light,
+    Pose,
+    Rays,
+    Scene,
+    Thing,
+    between,
+    nearest,
+    packed,
+    rays_of,
+    within,
+)
+from trainonce.recipes.depth.generated.roads import road
+from trainonce.recipes.depth.generated.rooms import Generated, frame, frames, lens, load, scene
+from trainonce.recipes.depth.generated.shading import cast
+from trainonce.recipes.depth.generated.textures import Surface
 
 CPU = torch.device("cpu")
 GREY = Surface((0.5, 0.5, 0.5))

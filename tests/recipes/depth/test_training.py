@@ -11,9 +11,12 @@ from _runs import torchrun, train
 
 from trainonce import cli
 from trainonce.recipes import load
-from trainonce.recipes.depth import attention, batches, evaluate, hdf5, rooms, stored, tasks, training, views
+from trainonce.recipes.depth import evaluate, tasks, training
+from trainonce.recipes.depth.data import batches, frame_files, hdf5, views
+from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
-from trainonce.recipes.depth.network import Predicted
+from trainonce.recipes.depth.model import attention
+from trainonce.recipes.depth.model.network import Predicted
 from trainonce.recipes.depth.optimisation import rate, trained
 from trainonce.recipes.depth.settings import Settings
 from trainonce.study import Study
@@ -21,7 +24,7 @@ from trainonce.study.trial import CHECKPOINT
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"),
-    pytest.mark.filterwarnings("ignore::trainonce.recipes.depth.batches.UnreadableFrame"),
+    pytest.mark.filterwarnings("ignore::trainonce.recipes.depth.data.batches.UnreadableFrame"),
 ]
 
 TINY = {
@@ -498,7 +501,7 @@ def test_missing_data_is_one_sentence(tmp_path, capsys):
 def test_depth_in_the_wrong_unit_stops_before_training(tmp_path, capsys, monkeypatch):
     write_hdf5(tmp_path / "data")
     layout = hdf5.LAYOUTS["scannet"]
-    monkeypatch.setitem(hdf5.LAYOUTS, "scannet", layout._replace(coding=stored.Coding(1.0)))
+    monkeypatch.setitem(hdf5.LAYOUTS, "scannet", layout._replace(coding=frame_files.Coding(1.0)))
     command("unidepth-paper", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", code=1)
     said = capsys.readouterr().err
     assert "scannet" in said

@@ -8,9 +8,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from trainonce.recipes.depth import geometry, looks, sampling, views
-from trainonce.recipes.depth.looks import Look
-from trainonce.recipes.depth.views import Plan, Window
+from trainonce.recipes.depth import geometry
+from trainonce.recipes.depth.data import colour_jitter, sampling, views
+from trainonce.recipes.depth.data.colour_jitter import Look
+from trainonce.recipes.depth.data.views import Plan, Window
 
 SIZE, SHAPE = (60, 80), (70, 84)
 PLACES = [(22.0, 18.0), (55.0, 20.0), (30.0, 40.0)]  # of a red, a green and a blue dot: horizontal, vertical
@@ -203,8 +204,8 @@ def test_shapes_are_whole_patches_of_about_the_wanted_number():
 
 
 def test_looks_are_as_likely_as_they_should_be():
-    drawn = [looks.look(views._draws(0, "test", n)) for n in range(2000)]
-    share = {name: sum(name in dict(d.jitters) for d in drawn) / 2000 for name in looks.JITTERS}
+    drawn = [colour_jitter.look(views._draws(0, "test", n)) for n in range(2000)]
+    share = {name: sum(name in dict(d.jitters) for d in drawn) / 2000 for name in colour_jitter.JITTERS}
     assert all(value == pytest.approx(0.8, abs=0.03) for value in share.values())
     assert sum(d.gamma != 1 for d in drawn) / 2000 == pytest.approx(0.8, abs=0.03)
     assert sum(d.blur > 0 for d in drawn) / 2000 == pytest.approx(0.2, abs=0.03)
@@ -281,7 +282,7 @@ def test_looks_are_those_of_a_loop():
         Look((("contrast", 1.4), ("hue", 0.05), ("saturation", 0.5))),
     ]
     before = images.clone()
-    seen = looks.looking(images, torch.ones(7, 8, 9, dtype=torch.bool), chosen)
+    seen = colour_jitter.looking(images, torch.ones(7, 8, 9, dtype=torch.bool), chosen)
     assert torch.equal(images, before)
     for n, each in enumerate(chosen):
         torch.testing.assert_close(seen[n], looked_at_by_loop(images[n], each))
@@ -291,7 +292,7 @@ def test_contrast_is_about_what_lies_in_the_frame():
     images = torch.full((1, 3, 2, 2), 0.5)
     images[..., 0] = 0.0
     inside = torch.tensor([[[False, True], [False, True]]])
-    seen = looks.looking(images, inside, [Look((("contrast", 0.5),))])
+    seen = colour_jitter.looking(images, inside, [Look((("contrast", 0.5),))])
     torch.testing.assert_close(seen[..., 1], torch.full((1, 3, 2), 0.5))
     torch.testing.assert_close(seen[..., 0], torch.full((1, 3, 2), 0.25))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from trainonce.recipes.segmentation import camvid, cityscapes
+from trainonce.recipes.segmentation.data import camvid, cityscapes
 
 # Scenes
 

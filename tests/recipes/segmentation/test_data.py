@@ -23,10 +23,11 @@ from _street_folders import (
 )
 from PIL import Image
 
-from trainonce.recipes.segmentation import acdc, camvid, cityscapes, files
-from trainonce.recipes.segmentation.check import check
-from trainonce.recipes.segmentation.files import Files, Place
-from trainonce.recipes.segmentation.scenes import IGNORE, Classes, Domains, Subset
+from trainonce.recipes.segmentation.data import acdc, camvid, cityscapes
+from trainonce.recipes.segmentation.data.check import check
+from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
+from trainonce.recipes.vision import files
+from trainonce.recipes.vision.files import Files, Place
 
 LAYOUTS = ("archive", "zip", "segnet", "original")
 TWO = Classes(("a", "b"), ((0, 0, 0), (1, 1, 1)))

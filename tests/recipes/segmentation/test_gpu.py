@@ -7,10 +7,10 @@ import torch
 
 import trainonce
 from trainonce.recipes.segmentation import training
+from trainonce.recipes.segmentation.data.stylise import stylise
+from trainonce.recipes.segmentation.generated.streets import load
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.settings import Settings
-from trainonce.recipes.segmentation.streets import load
-from trainonce.recipes.segmentation.stylise import stylise
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from trainonce.recipes.segmentation import deeplab
-from trainonce.recipes.segmentation.deeplab import DeepLab, load_encoder
-from trainonce.recipes.segmentation.efficientnet import SCALES, EfficientNetLite, Same, apart, joined, normed
-from trainonce.recipes.segmentation.resnet import DESIGNS, ResNet
+from trainonce.recipes.segmentation.model import deeplab
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, load_encoder
+from trainonce.recipes.vision.efficientnet import SCALES, EfficientNetLite, Same, apart, joined, normed
+from trainonce.recipes.vision.resnet import DESIGNS, ResNet
 
 
 def images(height=64, width=96, count=2):

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from trainonce.recipes.segmentation import batches, iou
-from trainonce.recipes.segmentation.batches import Order, Sample, Whole, prepared, sample
-from trainonce.recipes.segmentation.deeplab import DeepLab
+from trainonce.recipes.segmentation import metrics
+from trainonce.recipes.segmentation.data import batches
+from trainonce.recipes.segmentation.data.batches import Order, Sample, Whole, prepared, sample
+from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
+from trainonce.recipes.segmentation.data.stylise import stylise
+from trainonce.recipes.segmentation.generated.streets import Streets
 from trainonce.recipes.segmentation.losses import Losses, cross_entropy, invariance
-from trainonce.recipes.segmentation.scenes import IGNORE, Classes, Domains, Subset
+from trainonce.recipes.segmentation.model.deeplab import DeepLab
 from trainonce.recipes.segmentation.settings import Settings
-from trainonce.recipes.segmentation.streets import Streets
-from trainonce.recipes.segmentation.stylise import stylise
 from trainonce.recipes.settings import configured
 
 # Stylisation
@@ -142,7 +143,7 @@ def test_intersection_over_union_is_that_of_counting_pixels():
     rng = np.random.default_rng(0)
     truth, seen = rng.integers(0, 6, (5, 20, 30)), rng.integers(0, 6, (5, 20, 30))
     truth[truth == 5] = IGNORE  # class 4 is there, class 5 is predicted and never true
-    total = sum(iou.confusion(torch.tensor(s), torch.tensor(t), 7) for s, t in zip(seen, truth, strict=True))
+    total = sum(metrics.confusion(torch.tensor(s), torch.tensor(t), 7) for s, t in zip(seen, truth, strict=True))
     expected = []
     for c in range(7):
         both = either = 0
@@ -151,14 +152,14 @@ def test_intersection_over_union_is_that_of_counting_pixels():
                 both += s == c == t
                 either += c in (s, t)
         expected.append(both / either if either else float("nan"))
-    np.testing.assert_array_equal(iou.per_class(total).numpy(), expected)
-    assert iou.mean(total) == pytest.approx(100 * np.nanmean(expected))
+    np.testing.assert_array_equal(metrics.per_class(total).numpy(), expected)
+    assert metrics.mean(total) == pytest.approx(100 * np.nanmean(expected))
     assert np.isnan(expected[6])
     assert expected[5] == 0
 
 
 def test_uint8_labels_do_not_overflow():
-    counts = iou.confusion(torch.tensor([18], dtype=torch.uint8), torch.tensor([18], dtype=torch.uint8), 19)
+    counts = metrics.confusion(torch.tensor([18], dtype=torch.uint8), torch.tensor([18], dtype=torch.uint8), 19)
     assert counts[18, 18] == 1
     assert counts.sum() == 1
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 import torch
 
-from trainonce.recipes.segmentation import streets
-from trainonce.recipes.segmentation.streets import CLASSES, Streets
+from trainonce.recipes.segmentation.generated import streets
+from trainonce.recipes.segmentation.generated.streets import CLASSES, Streets
 
 CONDITIONS = ("day", "dusk", "night", "fog")
 SIZE = (48, 96)

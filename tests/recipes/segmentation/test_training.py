@@ -13,8 +13,8 @@ from _street_folders import write_acdc, write_camvid, write_cityscapes
 
 from trainonce import cli
 from trainonce.recipes import RECIPES, load
-from trainonce.recipes.segmentation import streets as generated
 from trainonce.recipes.segmentation import tasks, training
+from trainonce.recipes.segmentation.generated import streets as generated
 from trainonce.recipes.segmentation.settings import Settings
 from trainonce.study.trial import CHECKPOINT
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainonce.recipes.depth import views
-from trainonce.recipes.depth.batches import UnreadableFrame
-from trainonce.recipes.depth.frames import Frame, made
+from trainonce.recipes.depth.data import views
+from trainonce.recipes.depth.data.batches import UnreadableFrame
+from trainonce.recipes.depth.data.frames import Frame, made
 from trainonce.recipes.depth.metrics import METRICS, measured
-from trainonce.recipes.segmentation.batches import at_once, named
+from trainonce.recipes.segmentation.data.batches import at_once, named
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trainonce.recipes.depth.frames import Examined
-    from trainonce.recipes.depth.network import Predicted, UniDepth
+    from trainonce.recipes.depth.data.frames import Examined
+    from trainonce.recipes.depth.model.network import Predicted, UniDepth
     from trainonce.recipes.depth.settings import Settings
 
 TOGETHER = 16  # frames of one size that the network sees at a time

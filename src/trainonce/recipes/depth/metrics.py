@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from trainonce.recipes.depth.geometry import parts, points, resized
 
 if TYPE_CHECKING:
-    from trainonce.recipes.depth.frames import Frame, Range
+    from trainonce.recipes.depth.data.frames import Frame, Range
 
 METRICS = ("delta_1", "si_log", "f_a", "a_rel", "rmse", "rmse_log", "focal")
 POINTS = 240 * 320  # of a cloud, at most

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from trainonce.recipes.depth import geometry, losses
 
 if TYPE_CHECKING:
-    from trainonce.recipes.depth.network import UniDepth
+    from trainonce.recipes.depth.model.network import UniDepth
 
 
 class Objective(nn.Module):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     import trainonce
-    from trainonce.recipes.depth.network import UniDepth
+    from trainonce.recipes.depth.model.network import UniDepth
     from trainonce.recipes.depth.settings import Settings
 
 

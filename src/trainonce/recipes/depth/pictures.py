@@ -12,13 +12,13 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.recipes.depth.geometry import parts, points
-from trainonce.recipes.segmentation.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted, put
+from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted, put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trainonce.recipes.depth.frames import Frame
+    from trainonce.recipes.depth.data.frames import Frame
 
     #: A frame, and the depth (height, width) and the camera (3, 3) that the network made of it.
     Row = tuple[Frame, Tensor, Tensor]

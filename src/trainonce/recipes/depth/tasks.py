@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainonce.recipes.common import data_root
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
+from trainonce.recipes.vision.training import data_root
 from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ ROOMS = Settings(
 @configured(ROOMS)
 def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """Generated rooms with exact depth; depth, camera rays, feature invariance."""
-    from trainonce.recipes.depth import rooms as generated
+    from trainonce.recipes.depth.generated import rooms as generated
     from trainonce.recipes.depth.training import train
 
     with user_errors():
@@ -75,7 +75,7 @@ NYU = Settings(
 @configured(NYU)
 def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """NYU Depth v2, also tested on other places and cameras; depth, camera rays, feature invariance."""
-    from trainonce.recipes.depth import archives
+    from trainonce.recipes.depth.data import archives
     from trainonce.recipes.depth.training import train
 
     with user_errors():
@@ -117,9 +117,9 @@ PAPER = Settings(
 @configured(PAPER)
 def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """UniDepth on ScanNet, Argoverse 2 and Waymo with the paper's numbers; depth, camera rays, feature invariance."""
-    from trainonce.recipes.depth import large
+    from trainonce.recipes.depth.data import paper_data
     from trainonce.recipes.depth.training import train
 
     with user_errors():
-        sets = large.load(data_root(settings.data_root), settings.size or None)
+        sets = paper_data.load(data_root(settings.data_root), settings.size or None)
     return train(trial, sets, settings)

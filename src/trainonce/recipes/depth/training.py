@@ -11,30 +11,31 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainonce.recipes import common
-from trainonce.recipes.depth import batches, pictures
-from trainonce.recipes.depth.attention import MLP, Block
-from trainonce.recipes.depth.check import check
-from trainonce.recipes.depth.convolutional import CONVOLUTIONAL
-from trainonce.recipes.depth.decoder import ConvBlock
+from trainonce.recipes.depth import pictures
+from trainonce.recipes.depth.data import batches
+from trainonce.recipes.depth.data.check import check
+from trainonce.recipes.depth.data.frames import Frame, Remembered, made
 from trainonce.recipes.depth.evaluate import scored, seen, stacked
-from trainonce.recipes.depth.flat import Flat
-from trainonce.recipes.depth.frames import Frame, Remembered, made
-from trainonce.recipes.depth.harmonics import Harmonics
-from trainonce.recipes.depth.network import UniDepth
+from trainonce.recipes.depth.flat_parameters import Flat
+from trainonce.recipes.depth.model.attention import MLP, Block
+from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
+from trainonce.recipes.depth.model.decoder import ConvBlock
+from trainonce.recipes.depth.model.harmonics import Harmonics
+from trainonce.recipes.depth.model.network import UniDepth
+from trainonce.recipes.depth.model.vit import UNUSED, ViTBlock
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
-from trainonce.recipes.depth.vit import UNUSED, ViTBlock
-from trainonce.recipes.segmentation.deeplab import load_weights
-from trainonce.recipes.segmentation.scenes import spread
+from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.segmentation.model.deeplab import load_weights
+from trainonce.recipes.vision import training
 from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainonce.recipes.depth.frames import Examined, Sets
+    from trainonce.recipes.depth.data.frames import Examined, Sets
+    from trainonce.recipes.depth.data.views import Views
     from trainonce.recipes.depth.settings import Settings
-    from trainonce.recipes.depth.views import Views
     from trainonce.study import Trial
 
 
@@ -46,7 +47,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         network = built(settings, device)
         objective = wrapped(network, settings, device)
         if settings.check:
-            common.checked(lambda: check(sets))
+            training.checked(lambda: check(sets))
     _told_of_rounding(settings, network.patch)
     saved = trial.restore()
     criterion = trial.criterion()
@@ -95,8 +96,8 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         if torchrun.is_first():
             writers = {"No pictures were": lambda: keep_pictures(trial, network, sets, settings)}
             if settings.keep_model:
-                writers = {"The network was not": lambda: common.save_network(trial, network)} | writers
-            common.written(writers)
+                writers = {"The network was not": lambda: training.save_network(trial, network)} | writers
+            training.written(writers)
     return results
 
 
@@ -218,7 +219,7 @@ def graphed(objective: Objective, patch: int, settings: Settings, device: torch.
         torch.zeros(count, dtype=torch.bool, device=device),
     )
     with autocast(settings, device):
-        return common.recorded(objective, example)
+        return training.recorded(objective, example)
 
 
 def autocast(settings: Settings, device: torch.device) -> torch.autocast:

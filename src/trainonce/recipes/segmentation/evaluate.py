@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainonce.recipes.segmentation import iou
-from trainonce.recipes.segmentation.batches import UnreadableScene, at_once, loader, named
-from trainonce.recipes.segmentation.deeplab import DeepLab, upsampled
+from trainonce.recipes.segmentation import metrics
+from trainonce.recipes.segmentation.data.batches import UnreadableScene, at_once, loader, named
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsampled
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainonce.recipes.segmentation.scenes import Scenes
+    from trainonce.recipes.segmentation.data.scenes import Scenes
     from trainonce.recipes.segmentation.settings import Settings
 
 TOGETHER = 16  # scenes that are looked at at a time where all are in memory
@@ -98,7 +98,7 @@ def counted(network: DeepLab, scenes: Examined, classes: int, settings: Settings
             torch.distributed.broadcast(buffer, 0)
     counts = torch.zeros(classes, classes, dtype=torch.int64, device=device)
     for images, labels in scenes:
-        counts += iou.confusion(predicted(network, images, labels.shape[-2:], settings), labels, classes)
+        counts += metrics.confusion(predicted(network, images, labels.shape[-2:], settings), labels, classes)
     network.train(was_training)
     if torchrun.world_size() > 1:
         torch.distributed.all_reduce(counts)

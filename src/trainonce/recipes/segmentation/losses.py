@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainonce.recipes.segmentation.deeplab import DeepLab, upsampled
-from trainonce.recipes.segmentation.scenes import IGNORE
+from trainonce.recipes.segmentation.data.scenes import IGNORE
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsampled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trainonce.recipes.common import data_root
+from trainonce.recipes.segmentation.data.scenes import Domains, Subset
 from trainonce.recipes.segmentation.losses import TERMS
-from trainonce.recipes.segmentation.scenes import Domains, Subset
 from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
+from trainonce.recipes.vision.training import data_root
 from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", st
 @configured(STREETS)
 def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """Generated street scenes, day to night; cross-entropy, feature invariance."""
-    from trainonce.recipes.segmentation import streets as generated
+    from trainonce.recipes.segmentation.generated import streets as generated
     from trainonce.recipes.segmentation.training import train
 
     with user_errors():
@@ -81,7 +81,7 @@ CAMVID = Settings(
 @configured(CAMVID)
 def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """CamVid, labelled by day and tested at dusk; cross-entropy, feature invariance."""
-    from trainonce.recipes.segmentation import camvid as data
+    from trainonce.recipes.segmentation.data import camvid as data
     from trainonce.recipes.segmentation.training import train
 
     with user_errors():
@@ -133,7 +133,7 @@ def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
 def cityscapes_to_acdc(root: str, size: tuple[int, int] | None) -> Domains:
     """Cityscapes' training set and ACDC's. ACDC's validation set chooses with one half and is reported on with the
     other; ``val`` is all of it, as the paper reports."""
-    from trainonce.recipes.segmentation import acdc, cityscapes
+    from trainonce.recipes.segmentation.data import acdc, cityscapes
 
     target = acdc.find(root)
     validation = acdc.load(target, "val", size)

@@ -9,14 +9,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
-from trainonce.recipes import common
-from trainonce.recipes.segmentation import batches, iou, panels
-from trainonce.recipes.segmentation.check import check
-from trainonce.recipes.segmentation.deeplab import DeepLab, load_encoder
+from trainonce.recipes.segmentation import metrics
+from trainonce.recipes.segmentation.data import batches
+from trainonce.recipes.segmentation.data.check import check
+from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.segmentation.data.stylise import stylise
 from trainonce.recipes.segmentation.evaluate import Examined, counted, predicted
 from trainonce.recipes.segmentation.losses import Losses
-from trainonce.recipes.segmentation.scenes import spread
-from trainonce.recipes.segmentation.stylise import stylise
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, load_encoder
+from trainonce.recipes.vision import panels, training
 from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from trainonce.recipes.segmentation.scenes import Domains
+    from trainonce.recipes.segmentation.data.scenes import Domains
     from trainonce.recipes.segmentation.settings import Settings
     from trainonce.study import Trial
 
@@ -66,7 +67,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         optimizer.step()
         schedule.step()
         if step % every == 0 and step < settings.steps:
-            trial.report(step, miou=iou.mean(score("validation")))
+            trial.report(step, miou=metrics.mean(score("validation")))
             if trial.should_prune():
                 return None
         if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
@@ -75,9 +76,9 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     if torchrun.is_first():
         writers = {"No pictures were": lambda: pictures(trial, network, domains, settings)}
         if settings.keep_model:
-            writers = {"The network was not": lambda: common.save_network(trial, network)} | writers
-        common.written(writers)
-    return metrics(found, domains.classes.names)
+            writers = {"The network was not": lambda: training.save_network(trial, network)} | writers
+        training.written(writers)
+    return as_metrics(found, domains.classes.names)
 
 
 def fed(
@@ -100,7 +101,7 @@ def fed(
 def looked_at(domains: Domains, settings: Settings) -> None:
     """Check all scenes, of one size where they are stacked."""
     same = settings.resident or (settings.batch > 1 and not settings.frame)
-    common.checked(lambda: check(domains, settings.frame or settings.crop, same_size=same))
+    training.checked(lambda: check(domains, settings.frame or settings.crop, same_size=same))
 
 
 def built(classes: int, settings: Settings, device: torch.device) -> DeepLab:
@@ -158,7 +159,7 @@ def graphed(losses: Losses, settings: Settings, device: torch.device) -> Any:
     pieces = [torch.rand(settings.batch, *settings.crop, 3, device=device).permute(0, 3, 1, 2) for _ in range(2)]
     labels = torch.zeros(settings.batch, *settings.crop, dtype=torch.long, device=device)
     with autocast(settings, device):
-        recorded = common.recorded(losses, (*pieces, labels))
+        recorded = training.recorded(losses, (*pieces, labels))
     for name, buffer in losses.named_buffers():
         buffer.copy_(buffers[name])  # recording has run the network, on nothing
     return recorded
@@ -170,10 +171,10 @@ def autocast(settings: Settings, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=wanted, cache_enabled=not settings.graphed)
 
 
-def metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, float]:
+def as_metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, float]:
     """The mean of each set, and of the test set also each class."""
-    each = {f"{name}/miou": iou.mean(counts) for name, counts in found.items()}
-    values = (100 * iou.per_class(found["test"])).tolist()
+    each = {f"{name}/miou": metrics.mean(counts) for name, counts in found.items()}
+    values = (100 * metrics.per_class(found["test"])).tolist()
     return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
 
 

@@ -1,0 +1,1 @@
+"""The data sets of the depth recipe, and how frames become batches."""

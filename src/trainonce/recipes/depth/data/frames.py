@@ -1,0 +1,143 @@
+"""Frames: images with depth and camera, wherever they come from, and the sets that a recipe needs of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from trainonce.recipes.segmentation.data.scenes import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+    from torch import Tensor
+
+
+class Frame(NamedTuple):
+    """One image and what is known of it.
+
+    :param image: uint8, RGB, (3, height, width).
+    :param depth: float32, (height, width): metres along the optical axis, 0 where unknown.
+    :param camera: float32, (3, 3): focal lengths and centre in pixels. The middle of the first pixel is (0.5, 0.5).
+    """
+
+    image: Tensor
+    depth: Tensor
+    camera: Tensor
+
+
+class Frames(Protocol):
+    """A list of frames. Each is read, or made, when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def name(self, index: int) -> str:
+        """What to call the frame in a message: its file, if it has one."""
+        ...
+
+    def frame(self, index: int) -> Frame: ...
+
+
+class Range(NamedTuple):
+    """From where to where depth counts in a metric, in metres; thresholds of distances follow from it."""
+
+    nearest: float
+    farthest: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Examined:
+    """Frames that are reported on, and how.
+
+    :param window: Rows and columns (top, bottom, left, right) that count; None: all.
+    """
+
+    frames: Frames
+    range: Range
+    window: tuple[int, int, int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sets:
+    """What a recipe trains and tests on.
+
+    :param training: Sets to train on by name; each is drawn equally often, whatever its size.
+    :param validation: Chooses among weights.
+    :param test: Is reported.
+    :param others: Further sets to report on, by name, such as those of a place or camera never trained on.
+    """
+
+    training: Mapping[str, Frames]
+    validation: Examined
+    test: Examined
+    others: Mapping[str, Examined] = dataclasses.field(default_factory=dict)
+
+    def examined(self) -> dict[str, Examined]:
+        return {"validation": self.validation, "test": self.test, **self.others}
+
+    def limited(self, most: int) -> Sets:
+        """The same with at most so many frames of each set, evenly spread; 0: with all."""
+        if not most:
+            return self
+
+        def few(frames: Frames) -> Subset:
+            return Subset(frames, spread(len(frames), most))
+
+        kept = {name: dataclasses.replace(e, frames=few(e.frames)) for name, e in self.examined().items()}
+        training = {name: few(frames) for name, frames in self.training.items()}
+        return Sets(training, kept.pop("validation"), kept.pop("test"), kept)
+
+
+class Remembered:
+    """The frames of another list, each read once: for a set that is small and looked at again and again.
+
+    :param most: How many are remembered at most; None: all.
+    :param read: Those that have been read before.
+    """
+
+    def __init__(self, whole: Frames, most: int | None = None, read: Sequence[Frame] = ()) -> None:
+        self._whole, self._most = whole, len(whole) if most is None else most
+        self._read = dict(enumerate(read))
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def name(self, index: int) -> str:
+        return self._whole.name(index)
+
+    def frame(self, index: int) -> Frame:
+        if index in self._read:
+            return self._read[index]
+        frame = self._whole.frame(index)
+        if len(self._read) < self._most:
+            self._read[index] = frame
+        return frame
+
+
+@dataclasses.dataclass(frozen=True)
+class Subset:
+    """Some of the frames of another list, in the given order."""
+
+    whole: Frames
+    indices: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return self.whole.name(self.indices[index])
+
+    def frame(self, index: int) -> Frame:
+        return self.whole.frame(self.indices[index])
+
+
+def made(frames: Frames, indices: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Several frames as one: images, depths, cameras. None of such as must be read one by one.
+
+    Generated frames are made much faster together, and where they are needed.
+    """
+    if isinstance(frames, Subset):
+        return made(frames.whole, [frames.indices[i] for i in indices], device)
+    several = getattr(frames, "frames", None)
+    return None if several is None else several(indices, device)

@@ -1,0 +1,1 @@
+"""Generated rooms and streets with exact depth."""

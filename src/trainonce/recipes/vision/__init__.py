@@ -1,0 +1,1 @@
+"""What the vision recipes share: files and archives, checks, encoders, panels, the training loop."""

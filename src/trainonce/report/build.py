@@ -1,0 +1,73 @@
+"""Write a study's report into its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainonce.extras import require
+from trainonce.report import data, files
+from trainonce.report.figures import catalogue
+from trainonce.report.page import pictures
+from trainonce.report.page.document import page
+from trainonce.study.store import Store
+from trainonce.study.summary import Summary
+
+if TYPE_CHECKING:
+    import os
+
+
+def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Path:
+    """Write ``report.html``, ``figures/``, ``summary.json`` and ``trials.csv`` into the folder of a study.
+
+    Each file is replaced in one move, and none before all are ready. The same study gives the same bytes.
+
+    :param study_dir: The folder that the study was run in.
+    :param interactive: Whether the main figures can be hovered and zoomed; Plotly's library is then part of the page.
+    :returns: The path of the page.
+
+    >>> write("nowhere")
+    Traceback (most recent call last):
+    FileNotFoundError: There is no study in nowhere.
+    """
+    folder = Path(study_dir)
+    if not (folder / "study.json").is_file():
+        raise FileNotFoundError(f"There is no study in {folder}.")
+    require("matplotlib.figure", "matplotlib", "study")
+    if interactive:
+        require("plotly.graph_objects", "plotly", "interactive")
+    store = Store(folder, writable=False)
+    manifest, records = store.read_manifest(), store.read_all()
+    assert manifest is not None
+    summary, trials = Summary(manifest, records, folder), data.listed(manifest, records)
+    drawn, lacking = catalogue.draw_all(summary)
+    names = [d.entry.name for d in drawn]
+    live, library = {}, ""
+    if interactive:
+        from trainonce.report.plotly import figures as plots
+        from trainonce.report.plotly.traces import library as source
+
+        live, library = plots.all_as_json(summary, names), source()
+    content = data.summary_json(summary, trials, names)
+    left = pictures.section(summary, store)
+    text = page(summary, trials, content, drawn, lacking, len(records) - len(trials), live, library, left)
+    contents = {
+        **{f"figures/{d.entry.name}.svg": d.svg.encode() for d in drawn},
+        **{f"figures/{d.entry.name}.png": d.png for d in drawn},
+        "trials.csv": data.trials_csv(summary, trials).encode(),
+        "summary.json": (data.as_text(content, indent=1) + "\n").encode(),
+        "report.html": text.encode(),
+    }
+    files.replace_all(folder, contents, _outdated(folder, names))
+    return folder / "report.html"
+
+
+def _outdated(folder: Path, names: list[str]) -> list[str]:
+    """The figures that the last report wrote and this one does not have."""
+    try:
+        before = json.loads((folder / "summary.json").read_bytes())["figures"]
+        gone = [name for name in before if isinstance(name, str) and Path(name).name == name and name not in names]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [f"figures/{name}.{kind}" for name in gone for kind in ("svg", "png")]

@@ -1,0 +1,1 @@
+"""What the figures share: colours, labels, axes, the space of weights."""

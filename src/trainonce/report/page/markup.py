@@ -1,0 +1,62 @@
+"""Small pieces of HTML. Whatever is given is escaped here and nowhere else."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from trainonce.report.drawing.style import pretty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+def text(value: object) -> str:
+    """A text as HTML shows it."""
+    return html.escape(pretty(str(value)))
+
+
+def raw(value: object) -> str:
+    """A text of the user's, left as it is."""
+    return html.escape(str(value))
+
+
+def paragraph(value: object, of: str = "") -> str:
+    """A paragraph, or nothing where there is nothing to say."""
+    return f"<p{_class(of)}>{text(value)}</p>" if value else ""
+
+
+def table(
+    rows: Sequence[Sequence[object]], label: str, of: Mapping[int, str] | None = None, words: bool = False
+) -> str:
+    """A table that scrolls within itself, the first row its head.
+
+    :param of: The class of some rows, by their number; 1 follows the head.
+    """
+    head, *body = rows
+    cells = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
+    lines = [
+        f"<tr{_class((of or {}).get(number, ''))}>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>"
+        for number, row in enumerate(body, start=1)
+    ]
+    frame = f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}">'
+    inside = f"<thead><tr>{cells}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return f"{frame}<table{_class('words' if words else '')}>{inside}</table></div>"
+
+
+def definitions(pairs: Iterable[tuple[str, object]]) -> str:
+    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{raw(value)}</dd>" for name, value in pairs) + "</dl>"
+
+
+def folded(title: object, inside: str) -> str:
+    """Something long behind a line that opens it."""
+    return f"<details><summary>{text(title)}</summary>{inside}</details>"
+
+
+def script_data(content: str) -> str:
+    """JSON for a script tag: no text in it can end the tag."""
+    return content.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""

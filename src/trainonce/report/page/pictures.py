@@ -1,0 +1,152 @@
+"""Pictures that trials left: PNG files in ``trial.dir / "pictures"``, put into the page itself.
+
+They are shown of the one-shot plan and of the reference, of one seed that both have. A file that cannot be shown is
+named, and nothing outside a trial's own folder is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainonce.report.page import markup
+from trainonce.study import sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from trainonce.study.store import Record, Store
+    from trainonce.study.summary import Row, Summary
+
+FOLDER = "pictures"
+SHOWN = 4  # names of a trial
+LIMIT = 2_000_000  # bytes of a file
+AREA = 50_000_000  # pixels; a browser needs four bytes for each
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+class UnusableError(ValueError):
+    """A picture cannot be shown; the words say why."""
+
+
+class Picture(NamedTuple):
+    """A file's content, and its size in pixels."""
+
+    content: bytes
+    width: int
+    height: int
+
+
+class Album(NamedTuple):
+    """The pictures of a trial by name, and what is to be said of the others."""
+
+    pictures: Mapping[str, Picture]
+    notes: Sequence[str]
+
+
+def section(summary: Summary, store: Store) -> str:
+    """The pictures, each with what it shows; nothing where no trial left any."""
+    rows = [row for row in (summary.one_shot, summary.reference) if row is not None]
+    chosen = [(row, record, found) for row, (record, found) in zip(rows, chosen_of(rows, store), strict=True) if record]
+    names = sorted({name for _, _, found in chosen for name in found.pictures})
+    shown = [
+        _figure(name, found.pictures[name], _title(summary, row, record))
+        for name in names
+        for row, record, found in chosen
+        if name in found.pictures
+    ]
+    notes = [f"{row.plan}, seed {record.seed}: {note}." for row, record, found in chosen for note in found.notes]
+    grid = f'<div class="figures">{"".join(shown)}</div>' if shown else ""
+    return grid + markup.paragraph(" ".join(notes), "quiet")
+
+
+def chosen_of(rows: Sequence[Row], store: Store) -> list[tuple[Record | None, Album]]:
+    """For each row the trial to show: of the lowest seed that all have, or else of the lowest that it has."""
+    albums = [
+        {seed: album(store.folder(record.key)) for seed, record in sorted(row.chosen.records.items())} for row in rows
+    ]
+    left = [{seed: found for seed, found in of_row.items() if found.pictures or found.notes} for of_row in albums]
+    good = [{seed for seed, found in of_row.items() if found.pictures} for of_row in left]
+    common = set.intersection(*filter(None, good)) if any(good) else set()
+    shown: list[tuple[Record | None, Album]] = []
+    for row, of_row, seeds in zip(rows, left, good, strict=True):
+        seed = min(common & seeds or seeds or of_row, default=None)
+        shown.append((None, Album({}, ())) if seed is None else (row.chosen.records[seed], of_row[seed]))
+    return shown
+
+
+def album(folder: Path) -> Album:
+    """What is in a trial's folder."""
+    try:
+        paths = sorted(p for p in (folder / FOLDER).iterdir() if p.suffix == ".png" and not p.name.startswith("."))
+    except OSError:
+        return Album({}, ())
+    pictures, notes = {}, []
+    for path in paths[:SHOWN]:
+        name = path.stem.encode("utf-8", "replace").decode()  # the system may allow what the page cannot hold
+        try:
+            pictures[name] = read(path, folder)
+        except UnusableError as error:
+            notes.append(f"{name} is left out, {error}")
+    if len(paths) > SHOWN:
+        notes.append(f"{len(paths) - SHOWN} more not shown")
+    return Album(pictures, notes)
+
+
+def read(path: Path, folder: Path) -> Picture:
+    """A PNG file within the folder."""
+    try:
+        if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
+            raise UnusableError("it leads out of the trial's folder")
+        if not path.is_file():
+            raise UnusableError("it is not a file")
+        with path.open("rb") as file:
+            content = file.read(LIMIT + 1)
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        raise UnusableError("it cannot be read") from None
+    if len(content) > LIMIT:
+        raise UnusableError(f"it has more than {LIMIT // 1_000_000} MB")
+    width, height = size_of(content)
+    if width * height > AREA:
+        raise UnusableError(f"it has {width} x {height} pixels")
+    return Picture(content, width, height)
+
+
+def size_of(content: bytes) -> tuple[int, int]:
+    """Width and height of a PNG file that is whole.
+
+    >>> size_of(b"GIF89a")
+    Traceback (most recent call last):
+    trainonce.report.page.pictures.UnusableError: it is not a PNG file
+    """
+    if not content.startswith(SIGNATURE):
+        raise UnusableError("it is not a PNG file")
+    at, kinds = len(SIGNATURE), []
+    while at + 12 <= len(content):
+        end = at + 8 + int.from_bytes(content[at : at + 4])
+        if zlib.crc32(content[at + 4 : end]) != int.from_bytes(content[end : end + 4]):
+            break
+        kinds.append(content[at + 4 : at + 8])
+        at = end + 4
+        if kinds[-1] == b"IEND":
+            break
+    width, height = int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
+    if kinds[:1] != [b"IHDR"] or kinds[-1] != b"IEND" or b"IDAT" not in kinds or not width * height:
+        raise UnusableError("it is damaged")
+    return width, height
+
+
+def _title(summary: Summary, row: Row, record: Record) -> str:
+    task, plan = summary.task, row.plan if row is not summary.reference else f"best of {row.plan}"
+    value = sentences.number(record.metrics[task.report_key], sentences.places(summary))
+    unit = f" {task.unit}" if task.unit else ""
+    return f"{plan}, {record.weighting.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
+
+
+def _figure(name: str, picture: Picture, title: str) -> str:
+    source = f"data:image/png;base64,{base64.b64encode(picture.content).decode()}"
+    size, said = f'width="{picture.width}" height="{picture.height}"', markup.raw(f"{name}: {title}")
+    shown = f'<img src="{source}" {size} loading="lazy" alt="{said}">'
+    return f'<figure class="picture">{shown}<figcaption>{said}</figcaption></figure>'

@@ -1,0 +1,184 @@
+"""The parts of the page that are words and tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trainonce.report.figures.compare import EMPTY
+from trainonce.report.page import markup
+from trainonce.study import sentences
+from trainonce.study.intervals import paired
+from trainonce.study.plans import ABOUT
+from trainonce.study.summary import MARGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainonce.report.data import Listed
+    from trainonce.study.summary import Row, Summary
+
+
+def opening(summary: Summary) -> str:
+    task = summary.task
+    about = f" — {markup.raw(task.about)}" if task.about else ""
+    answer = markup.paragraph(sentences.sentence(summary), "answer")
+    evidence = markup.paragraph(sentences.evidence(summary), "evidence")
+    return f"<header><h1><b>{markup.raw(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
+
+
+def comparison(summary: Summary) -> str:
+    """The table, what its columns mean, and the plans that are not in it."""
+    if not summary.ranked:
+        return markup.paragraph(EMPTY) + _without(summary)
+    classes = {
+        number: "learned" if row.kind == "learned" else "reference"
+        for number, row in enumerate(summary.ranked, start=1)
+        if row.kind == "learned" or row is summary.reference
+    }
+    task = summary.task
+    seeds = max(len(row.chosen.report) for row in summary.ranked)
+    notes = ["± is one standard deviation over the seeds." if seeds > 1 else "One seed: there is no spread to show."]
+    if summary.reference is not None:
+        notes.append(
+            f"* the reference: the point of {summary.reference.plan} that {task.select} prefers; differences are to "
+            "it, on the same seeds, positive where better. Beaten by: how many points of its plan do better on "
+            f"{task.report}."
+        )
+    notes.append("Trainings: full trainings for one seed, pruned and failed ones included; seconds: their time.")
+    return (
+        markup.table(sentences.table(summary), "comparison of the plans", classes)
+        + markup.paragraph(" ".join(notes), "quiet")
+        + markup.paragraph(sentences.reached(summary))
+        + _without(summary)
+    )
+
+
+def _without(summary: Summary) -> str:
+    """The plans that have trials and no result."""
+    rows = summary.without_result
+    told = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
+    return markup.paragraph(f"Without a result: {'; '.join(told)}." if told else "")
+
+
+def controls(summary: Summary) -> str:
+    """Whether it matters that the weights react to the losses: the controls against the learned weights."""
+    ours, decimals = summary.one_shot, sentences.places(summary)
+    rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
+    if ours is None or not rows:
+        return ""
+    lines = [["control", "what it is", f"{summary.task.report} {summary.task.metric}", "difference to learned [95 %]"]]
+    for row in rows:
+        common = sorted(set(row.chosen.report) & set(ours.chosen.report))
+        pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
+        against = paired(pairs) if pairs else None
+        about = ABOUT.get(_name(row), "").removeprefix("control: ")
+        lines.append([row.plan, about, sentences.spread(row.chosen, decimals), sentences.interval(against, decimals)])
+    read = (
+        "A control that does as well as the learned weights says that the weights they found matter, and not that they "
+        "react to the losses of this very run. Positive differences: the control is better."
+    )
+    return markup.table(lines, "controls", words=True) + markup.paragraph(read, "quiet")
+
+
+def _name(row: Row) -> str:
+    return row.plan.partition("(")[0]
+
+
+def health(trials: Sequence[Listed]) -> str:
+    """Warnings by their kind, failures with their errors, divergence."""
+    said = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
+    kinds: dict[str, list[tuple[str, int]]] = {}
+    for warning, count in said.most_common():
+        kind = sentences.kind_of(warning)
+        kinds.setdefault(kind, []).append((warning.removeprefix(f"{kind}: "), count))
+    parts = []
+    for kind, messages in kinds.items():
+        total = sum(any(sentences.kind_of(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
+        shown = "".join(
+            f"<li>{markup.raw(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
+        )
+        more = f"<li class=quiet>and {len(messages) - 3} more like these</li>" if len(messages) > 3 else ""
+        parts.append(f"<h3>{markup.raw(kind or 'Warning')}, {_trials(total)}</h3><ul>{shown}{more}</ul>")
+    failed = [trial for trial in trials if trial.record.status == "failed"]
+    if failed:
+        again = sum(not trial.last for trial in failed)
+        note = f" {again} of them ran again later." if again else ""
+        parts.append(
+            f"<h3>Failed, {_trials(len(failed))}</h3>" + markup.paragraph(f"They will run again.{note}", "quiet")
+        )
+        for trial in failed:
+            error = trial.record.error or {}
+            title = f"{', '.join(trial.plans)}, {trial.record.weighting.label}, seed {trial.record.seed}: "
+            title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
+            parts.append(markup.folded(title, f"<pre>{markup.raw(error.get('traceback') or 'no traceback')}</pre>"))
+    diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
+    if diverged:
+        names = [f"{', '.join(t.plans)}, {t.record.weighting.label}, seed {t.record.seed}" for t in diverged]
+        shown = "".join(f"<li>{markup.raw(name)}</li>" for name in names)
+        parts.append(
+            f"<h3>Diverged, {_trials(len(diverged))}</h3>"
+            + markup.paragraph("They ended with a metric that is not finite. It counts as their result.", "quiet")
+            + f"<ul>{shown}</ul>"
+        )
+    return "".join(parts) or markup.paragraph("No warnings, no failures, no divergence.")
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
+
+
+def protocol(summary: Summary, trials: Sequence[Listed], unused: int) -> str:
+    """How it was made, so that it can be judged and repeated."""
+    task, records = summary.task, [trial.record for trial in trials]
+    margin = f"{sentences.number(summary.margin, sentences.places(summary))}{f' {task.unit}' if task.unit else ''}"
+    source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the reference's mean"
+    statuses = Counter(trial.record.status for trial in trials if trial.last)
+    versions = Counter(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in records)
+    facts: list[tuple[str, object]] = [
+        ("terms", f"{task.terms[0]} (base), {', '.join(task.terms[1:])}"),
+        ("metric", f"{task.metric}{f' in {task.unit}' if task.unit else ''}, {task.direction}"),
+        ("chosen on", f"{task.select}: it alone decides between points, in a set and in a search"),
+        ("reported on", f"{task.report}: it decides nothing"),
+        ("margin", f"{margin}, {source}: a smaller loss counts as not worse"),
+        ("seeds", ", ".join(map(str, sorted({r.seed for r in records}))) or "none"),
+        ("settings", ", ".join(f"{k} = {v}" for k, v in task.settings.items()) or "none"),
+        ("trials", ", ".join(f"{n} {status}" for status, n in statuses.items()) or "none"),
+        ("devices", ", ".join(sorted({r.device for r in records})) or "unknown"),
+        ("versions", "; ".join(versions) or "unknown"),
+        ("cost", "full trainings for one seed; of pruned and failed trials the part that ran"),
+        ("spread", "one standard deviation over the seeds; intervals are Student's, of differences on the same seeds"),
+        (
+            "losses",
+            "shown term by term, unweighted; the weighted loss is never compared across plans, whose weights differ",
+        ),
+    ]
+    if unused:
+        facts.append(
+            ("not used", f"{_trials(unused)} of other plans or of an earlier version of the task in the folder")
+        )
+    plans = [[row.plan, ABOUT.get(_name(row), "")] for row in summary.rows]
+    listed = markup.table([["plan", "what it is"], *plans], "the plans", words=True) if plans else ""
+    return markup.definitions(facts) + listed
+
+
+def all_trials(summary: Summary, trials: Sequence[Listed]) -> str:
+    task, decimals = summary.task, sentences.places(summary)
+    rows = [
+        ["plan", "weights or settings", "seed", "status", task.select_key, task.report_key, "last weights", "seconds"]
+    ]
+    for plans, record, last in trials:
+        values = [record.metrics.get(key) for key in (task.select_key, task.report_key)]
+        rows.append(
+            [
+                ", ".join(plans),
+                record.weighting.label,
+                str(record.seed),
+                record.status if last else f"{record.status}, ran again",
+                *("" if value is None else sentences.number(value, decimals) for value in values),
+                " : ".join(f"{w:.3g}" for w in record.weights),
+                f"{record.seconds:.1f}",
+            ]
+        )
+    folded = markup.folded(f"All trials ({len(trials)})", markup.table(rows, "all trials", words=True))
+    return folded + '<p class="on-paper">All trials are listed in trials.csv.</p>'

@@ -1,0 +1,1 @@
+"""Interactive versions of the figures, drawn by Plotly."""

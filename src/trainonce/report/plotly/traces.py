@@ -1,0 +1,90 @@
+"""What all interactive figures share: Plotly itself, a bare figure, points, lines with bands, ticks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from trainonce.extras import require
+from trainonce.report.drawing import style
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainonce.report.drawing.curves import Curve
+    from trainonce.report.drawing.log_axis import Scale
+
+
+MARKERS = {
+    "learned": "star",
+    "reference": "diamond",
+    "set": "circle",
+    "fixed": "square",
+    "peer": "triangle-up",
+    "search": "triangle-down",
+    "control": "cross",
+}
+
+
+def library() -> str:
+    """Plotly's JavaScript, to be put into a page once."""
+    return str(require("plotly.offline", "plotly", "interactive").get_plotlyjs())
+
+
+def figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
+    plotly = require("plotly.graph_objects", "plotly", "interactive")
+    head = f"<b>{style.short(title, 52)}</b><br><span style='font-size:12px'>{above}</span>"
+    common = {
+        "template": "none",
+        "title": {"text": head, "x": 0.02, "xanchor": "left", "font": {"size": 16}},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 55, "r": 15, "t": 70, "b": 50},
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "font": {"size": 11}},
+        "hovermode": "closest",
+        "font": {"size": 12},
+    }
+    axes = {"xaxis": {"zeroline": False, "automargin": True, **x}, "yaxis": {"zeroline": False, **y}}
+    return plotly.Figure(layout=common | axes)
+
+
+def as_json(made: Any) -> str:
+    """A figure as JSON, with room for its legend."""
+    entries = sum(trace.type == "scatter" and trace.showlegend is not False for trace in made.data)
+    if entries:
+        made.update_layout(margin={"b": 62 + 19 * math.ceil(entries / 3)})
+        made.update_xaxes(title_standoff=6)
+    return str(made.to_json())
+
+
+def points(figure: Any, places: Sequence[tuple[float, float]], told: Sequence[str], name: str, look: Any) -> None:
+    hover = "%{text}<extra></extra>"
+    xs, ys = [x for x, _ in places], [y for _, y in places]
+    figure.add_scatter(x=xs, y=ys, text=told, mode="markers", name=name, marker=look, hovertemplate=hover)
+
+
+def line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) -> None:
+    if band and line.seeds > 1:
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
+        figure.add_scatter(x=line.steps, y=line.low, **edge)
+        clear = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.22)"
+        figure.add_scatter(x=line.steps, y=line.high, fill="tonexty", fillcolor=clear, **edge)
+    look = {"color": colour, "width": 2.2}
+    hover = f"{name}: %{{y:.4g}} at step %{{x:.0f}}<extra></extra>"
+    figure.add_scatter(
+        x=line.steps, y=line.mean, mode="lines", name=name, legendgroup=name, line=look, hovertemplate=hover
+    )
+
+
+def ticks(scale: Scale, power: bool = False) -> dict[str, Any]:
+    """The ticks of a logarithmic axis, in powers of 10 or, where Plotly takes the logarithm, as they are."""
+    return {"tickvals": [10**t if power else t for t, _ in scale.ticks], "ticktext": [n for _, n in scale.ticks]}
+
+
+def steps() -> dict[str, Any]:
+    return {"title": {"text": "optimizer step"}, "rangemode": "tozero"}
+
+
+def plain(text: str) -> str:
+    """A name of the user's as Plotly shows it: its few HTML tags are no tags here."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
