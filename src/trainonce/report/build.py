@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
-from trainonce.report import data, files
-from trainonce.report.figures import catalogue
+from trainonce.report import catalogue, export, files
 from trainonce.report.page import pictures
 from trainonce.report.page.document import page
 from trainonce.study.store import Store
@@ -40,23 +39,23 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
     store = Store(folder, writable=False)
     manifest, records = store.read_manifest(), store.read_all()
     assert manifest is not None
-    summary, trials = Summary(manifest, records, folder), data.listed(manifest, records)
+    summary, trials = Summary(manifest, records, folder), export.listed(manifest, records)
     drawn, lacking = catalogue.draw_all(summary)
     names = [d.entry.name for d in drawn]
     live, library = {}, ""
     if interactive:
-        from trainonce.report.plotly import figures as plots
-        from trainonce.report.plotly.traces import library as source
+        from trainonce.report.plotly import cost_quality as plots
+        from trainonce.report.plotly.elements import library as source
 
         live, library = plots.all_as_json(summary, names), source()
-    content = data.summary_json(summary, trials, names)
+    content = export.summary_json(summary, trials, names)
     left = pictures.section(summary, store)
     text = page(summary, trials, content, drawn, lacking, len(records) - len(trials), live, library, left)
     contents = {
         **{f"figures/{d.entry.name}.svg": d.svg.encode() for d in drawn},
         **{f"figures/{d.entry.name}.png": d.png for d in drawn},
-        "trials.csv": data.trials_csv(summary, trials).encode(),
-        "summary.json": (data.as_text(content, indent=1) + "\n").encode(),
+        "trials.csv": export.trials_csv(summary, trials).encode(),
+        "summary.json": (export.as_text(content, indent=1) + "\n").encode(),
         "report.html": text.encode(),
     }
     files.replace_all(folder, contents, _outdated(folder, names))

@@ -7,7 +7,7 @@ returns the figure. Where the study lacks what it needs it raises :class:`Nothin
 from __future__ import annotations
 
 from trainonce.report.drawing.style import NothingToDrawError as NothingToDrawError
-from trainonce.report.figures.compare import cost_quality as cost_quality
+from trainonce.report.figures.cost_quality import cost_quality as cost_quality
 from trainonce.report.figures.dynamics import drives as drives
 from trainonce.report.figures.dynamics import exponents as exponents
 from trainonce.report.figures.dynamics import loss as loss
@@ -16,7 +16,7 @@ from trainonce.report.figures.dynamics import weights as weights
 from trainonce.report.figures.heat_map import heat_map as heat_map
 from trainonce.report.figures.per_seed import differences as differences
 from trainonce.report.figures.per_seed import seeds as seeds
-from trainonce.report.figures.response import response_curve as response_curve
+from trainonce.report.figures.response_curve import response_curve as response_curve
 from trainonce.report.figures.sensitivity import sensitivity as sensitivity
 from trainonce.report.figures.sensitivity import sensitivity_weights as sensitivity_weights
 from trainonce.report.figures.simplex import parallel_coordinates as parallel_coordinates

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import labels, style
 from trainonce.report.drawing.style import COLOURS, INK, Margins, NothingToDrawError
-from trainonce.report.figures.compare import EMPTY, focus, name_of
+from trainonce.report.figures.cost_quality import EMPTY, focus, name_of
 from trainonce.study import sentences
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainonce.report import data
+from trainonce.report import export
 from trainonce.report.drawing import render
 from trainonce.report.page import markup, sections
 from trainonce.report.page.stylesheet import CSS
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from trainonce.report.data import Listed
-    from trainonce.report.figures.catalogue import Drawn
+    from trainonce.report.catalogue import Drawn
+    from trainonce.report.export import Listed
     from trainonce.study.summary import Summary
 
 #: Nothing may be fetched, whatever is in the page.
@@ -71,7 +71,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{title}</title>\n<link rel="icon" href="data:,">\n<style>{CSS}</style></head>\n'
         f"<body><main>\n{chr(10).join(filter(None, body))}\n</main>\n"
-        f'<script type="application/json" id="trainonce-data">{markup.script_data(data.as_text(content))}</script>\n'
+        f'<script type="application/json" id="trainonce-data">{markup.script_data(export.as_text(content))}</script>\n'
         f"{scripts}</body></html>\n"
     )
 

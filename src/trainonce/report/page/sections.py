@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainonce.report.figures.compare import EMPTY
+from trainonce.report.figures.cost_quality import EMPTY
 from trainonce.report.page import markup
 from trainonce.study import sentences
 from trainonce.study.intervals import paired
@@ -15,7 +15,7 @@ from trainonce.study.summary import MARGIN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.report.data import Listed
+    from trainonce.report.export import Listed
     from trainonce.study.summary import Row, Summary
 
 

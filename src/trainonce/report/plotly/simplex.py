@@ -11,7 +11,7 @@ from trainonce.report.drawing import style, weight_space
 from trainonce.report.drawing.log_axis import Scale
 from trainonce.report.drawing.style import COLOURS, INK
 from trainonce.report.figures.simplex import corner
-from trainonce.report.plotly import traces
+from trainonce.report.plotly import elements
 from trainonce.study import sentences
 from trainonce.study.weightings import Fixed
 
@@ -24,11 +24,11 @@ def response_curve(summary: Summary) -> Any:
     choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
     ends = [weight_space.ratios(path[-1])[0] for path in weight_space.paths(summary)]
     scale = Scale([place[0] for _, _, place in choices] + ends)
-    base, other = (traces.plain(term) for term in summary.task.terms)
-    axis = traces.ticks(scale)
-    figure = traces.figure(
+    base, other = (elements.plain(term) for term in summary.task.terms)
+    axis = elements.ticks(scale)
+    figure = elements.figure(
         "Response curve",
-        traces.plain(style.measured(summary)),
+        elements.plain(style.measured(summary)),
         axis | {"title": {"text": f"weight of {other} / weight of {base}"}},
         {},
     )
@@ -38,9 +38,9 @@ def response_curve(summary: Summary) -> Any:
             x=[x for x, _ in mine],
             y=[o.mean for _, o in mine],
             error_y={"array": [o.deviation for _, o in mine], "thickness": 1.2},
-            text=[traces.plain(o.label) for _, o in mine],
+            text=[elements.plain(o.label) for _, o in mine],
             mode="lines+markers",
-            name=traces.plain(name),
+            name=elements.plain(name),
             line={"color": COLOURS["set"]},
         )
     ours = summary.one_shot
@@ -61,8 +61,8 @@ def response_curve(summary: Summary) -> Any:
 def simplex(summary: Summary) -> Any:
     """Three terms: all weights in a triangle, with names and results where the pointer is."""
     hidden = {"visible": False, "fixedrange": False}
-    terms = [traces.plain(term) for term in summary.task.terms]
-    figure = traces.figure(
+    terms = [elements.plain(term) for term in summary.task.terms]
+    figure = elements.figure(
         "The simplex of the weights", f"{terms[0]} on top, {terms[1]} left, {terms[2]} right", hidden, hidden
     )
     figure.update_yaxes(scaleanchor="x")
@@ -73,15 +73,15 @@ def simplex(summary: Summary) -> Any:
         c for c in weight_space.fixed_choices(summary) if c[0].kind == "set" and isinstance(c[1].weighting, Fixed)
     ]
     points = [corner(o.weighting.weights) for _, o, _ in choices if isinstance(o.weighting, Fixed)]
-    told = [f"{traces.plain(o.label)}<br>{style.pretty(sentences.spread(o, decimals))}" for _, o, _ in choices]
+    told = [f"{elements.plain(o.label)}<br>{style.pretty(sentences.spread(o, decimals))}" for _, o, _ in choices]
     strong = weight_space.strength(summary, [o.mean for _, o, _ in choices]) if choices else []
     look = {"color": INK, "size": 10, "opacity": [0.15 + 0.7 * s for s in strong]}
-    traces.points(figure, points, told, "fixed weights", look)
+    elements.points(figure, points, told, "fixed weights", look)
     for row in summary.ranked:
         if row.kind in ("peer", "search", "fixed") and len(row.chosen.weights) == 3:
-            look = {"color": COLOURS[row.kind], "symbol": traces.MARKERS[row.kind], "size": 9}
-            result = f"{traces.plain(row.plan)}<br>{style.pretty(sentences.spread(row.chosen, decimals))}"
-            traces.points(figure, [corner(row.chosen.weights)], [result], traces.plain(row.plan), look)
+            look = {"color": COLOURS[row.kind], "symbol": elements.MARKERS[row.kind], "size": 9}
+            result = f"{elements.plain(row.plan)}<br>{style.pretty(sentences.spread(row.chosen, decimals))}"
+            elements.points(figure, [corner(row.chosen.weights)], [result], elements.plain(row.plan), look)
     for number, path in enumerate(weight_space.paths(summary)):
         xs, ys = zip(*map(corner, path), strict=True)
         sizes = [0] * (len(path) - 1) + [14]
@@ -108,21 +108,21 @@ def parallel_coordinates(summary: Summary) -> Any:
     records = ours.chosen.records.items() if ours else ()
     found += [(weight_space.ratios(r.weights), ours.chosen.report[s], 1.0) for s, r in records if r.weights and ours]
     scale = Scale([r for place, _, _ in found for r in place])
-    ticks = traces.ticks(scale)
+    ticks = elements.ticks(scale)
     axes = [
         {
-            "label": traces.plain(term),
+            "label": elements.plain(term),
             "values": [scale(place[i]) for place, _, _ in found],
             "range": list(scale.limits),
             **ticks,
         }
         for i, term in enumerate(summary.task.terms[1:])
     ]
-    axes.append({"label": traces.plain(summary.task.metric), "values": [value for _, value, _ in found]})
+    axes.append({"label": elements.plain(summary.task.metric), "values": [value for _, value, _ in found]})
     line = {"color": [kind for _, _, kind in found], "cmin": 0, "cmax": 1, "showscale": False}
     line["colorscale"] = [[0, COLOURS["set"]], [1, COLOURS["learned"]]]
-    figure = traces.figure(
-        "All choices of weights", f"weight / weight of {traces.plain(summary.task.terms[0])}; orange: learned", {}, {}
+    figure = elements.figure(
+        "All choices of weights", f"weight / weight of {elements.plain(summary.task.terms[0])}; orange: learned", {}, {}
     )
     figure.add_trace(plotly.Parcoords(dimensions=axes, line=line))
     return figure.update_layout(margin={"l": 70, "r": 70, "t": 120, "b": 30})

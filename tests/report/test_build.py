@@ -14,7 +14,7 @@ import pytest
 
 from trainonce import report
 from trainonce.report.drawing import render
-from trainonce.report.plotly import figures
+from trainonce.report.plotly import cost_quality
 from trainonce.study import Record, Summary, sentences
 from trainonce.study.store import Store
 from trainonce.study.weightings import Fixed, Learned, key_of
@@ -334,7 +334,7 @@ def test_interactive_figures_of_more_terms(tmp_path, terms):
     learned, grid = _stores.usual(terms)[:2]
     summary = Summary.read(_stores.build(tmp_path, terms=terms, plans=[learned, grid], seeds=(0, 1)))
     name = "simplex" if len(terms) == 3 else "parallel-coordinates"
-    found = json.loads(figures.all_as_json(summary, [name])[name])
+    found = json.loads(cost_quality.all_as_json(summary, [name])[name])
     if len(terms) == 3:
         assert sum(trace.get("name") == "learned" for trace in found["data"]) == 2
         assert "&lt;b>" in json.dumps(found)

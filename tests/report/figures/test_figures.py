@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from trainonce import report
 from trainonce.report.drawing import labels, render, style
-from trainonce.report.figures import compare
+from trainonce.report.figures.cost_quality import expected_best, name_of
 from trainonce.study import Summary
 from trainonce.study.weightings import Fixed, Learned
 
@@ -66,7 +66,7 @@ def test_cost_quality_names_every_plan_and_no_name_is_upon_another(studies, k):
     figure = report.cost_quality(studies[k])
     found = boxes(figure)
     for row in studies[k].ranked:
-        assert any(text.startswith(compare.name_of(row)) for text, _ in found), row.plan
+        assert any(text.startswith(name_of(row)) for text, _ in found), row.plan
     for (a, one), (b, other) in itertools.combinations(found, 2):
         assert not one.shrunk(0.98, 0.8).overlaps(other.shrunk(0.98, 0.8)), (a, b)
     frame = figure.bbox
@@ -86,7 +86,7 @@ def test_many_plans_of_one_cost_are_still_apart(tmp_path):
 def test_the_expected_best_of_some_points_is_that_of_all_ways_to_choose_them(studies):
     summary = studies[1]
     outcomes, sign = summary.reference.outcomes, summary.task.sign
-    for k, (cost, value) in enumerate(compare.expected_best(summary), start=1):
+    for k, (cost, value) in enumerate(expected_best(summary), start=1):
         tried = [max(c, key=lambda o: sign * o.select_mean).mean for c in itertools.combinations(outcomes, k)]
         assert value == pytest.approx(statistics.fmean(tried))
         assert cost == pytest.approx(k)
@@ -117,7 +117,7 @@ def test_the_strip_has_a_dot_for_every_seed(studies, k):
     dots = sum(len(line.get_xdata()) for line in marked(figure, "seed"))
     assert dots == sum(len(row.chosen.report) for row in studies[k].ranked)
     names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
-    assert names == [compare.name_of(row) for row in reversed(studies[k].ranked)]
+    assert names == [name_of(row) for row in reversed(studies[k].ranked)]
     for row in studies[k].ranked:
         for bar in marked(figure, f"mean {row.plan}"):
             assert bar.get_xdata()[0] == pytest.approx(row.chosen.mean)
