@@ -1,179 +1,161 @@
-"""Which figures a study gets, in which order, and how to read each."""
+"""The catalogue of figures: what a figure says about itself, and how all figures of a study are drawn.
+
+A figure is a function with the decorator :func:`entry`; ``figures/__init__.py`` lists all of them.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from trainonce.report import figures
-from trainonce.report.drawing import render
+from trainonce.report.drawing import render, sweeps
 from trainonce.report.drawing.style import NothingToDrawError
-from trainonce.report.figures.sensitivity import swept
+from trainonce.report.plotly import elements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from matplotlib.figure import Figure
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from trainonce.study.summary import Summary
 
+F = TypeVar("F", bound="Callable[..., Any]")
 
-class Entry(NamedTuple):
-    """A figure that may be drawn: its part of the page, its file's name, its title, how to read it, what draws it."""
+Part = Literal["comparison", "weights", "losses", "sensitivity", "diagnostics"]
 
-    part: str
+
+class Case(NamedTuple):
+    """One of several drawings of the same figure, such as the loss of one term.
+
+    ``number`` and ``label`` name it, ``argument`` is passed to the figure's function after the summary.
+    """
+
+    number: int
+    label: str
+    argument: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A figure and what the page needs to know of it; see :func:`entry`."""
+
+    draw: Callable[..., Any]
+    part: Part
+    title: str
+    caption: str
+    applies: Callable[[Summary], bool]
+    cases: Callable[[Summary], Sequence[Case]] | None
+    interactive: Callable[..., Any] | None
+
+    @property
+    def name(self) -> str:
+        """The name of the figure's files, without the number and the label of a case."""
+        return str(self.draw.__name__).replace("_", "-")
+
+
+class Drawing(NamedTuple):
+    """A drawn figure: its place on the page, its files' name, its words, its files and, as JSON, its Plotly version."""
+
+    part: Part
     name: str
     title: str
     caption: str
-    draw: Callable[[], Figure]
-
-
-class Drawn(NamedTuple):
-    """A figure that was drawn."""
-
-    entry: Entry
     svg: str
     png: bytes
+    plotly: str = ""
 
 
-def entries(summary: Summary) -> Iterator[Entry]:
-    """All figures that fit the number of terms."""
-    terms, task = summary.task.terms, summary.task
-    yield Entry(
-        "comparison",
-        "cost-quality",
-        "Cost against quality",
-        "Each plan by what it costs for one seed and how good it is; bars are one standard deviation over the seeds. "
-        "Plans of equal cost stand side by side; an arrow with a number is a plan beyond the axis. The grey line is "
-        "what trying only a part of the reference's points, in random order and choosing on "
-        f"{task.select}, gives on average.",
-        lambda: figures.cost_quality(summary),
-    )
-    yield Entry(
-        "comparison",
-        "differences",
-        "Difference to the reference",
-        "Each plan minus the reference, seed by seed, turned so that right is better: mean and 95 % interval. An "
-        "interval that stays right of the shaded margin's left end is not worse by more than the margin.",
-        lambda: figures.differences(summary),
-    )
-    yield Entry(
-        "comparison",
-        "seeds",
-        "Every seed",
-        "One dot for each complete training that a plan stands for, a bar at the mean, best plan on top.",
-        lambda: figures.seeds(summary),
-    )
-    yield Entry(
-        "weights",
-        "weights",
-        "Learned weights over steps",
-        "The weight of each term in the first plan that learns them. A band runs from the lowest to the highest seed.",
-        lambda: figures.weights(summary),
-    )
-    yield Entry(
-        "weights",
-        "exponents",
-        "Learned exponents over steps",
-        f"What is actually learned: the weights are the softmax of these, with 0 for {terms[0]}. "
-        "Flat at the end means settled, or that the learning rate has ended.",
-        lambda: figures.exponents(summary),
-    )
-    yield from _of_space(summary)
-    for number, term in enumerate(terms):
-        yield Entry(
-            "losses",
-            f"loss-{number}{_slug(term)}",
-            f"Loss {term} over steps",
-            "The term itself, not weighted, on the training batches: learned weights with their seeds' range, the "
-            "reference, and every other fixed choice in grey, each the mean over its seeds.",
-            lambda term=term: figures.loss(summary, term),  # type: ignore[misc]
-        )
-    yield Entry(
-        "losses",
-        "progress",
-        "The metric on the way",
-        f"The {task.select} {task.metric} that the trials reported while they trained.",
-        lambda: figures.progress(summary),
-    )
-    for number, row in enumerate(summary.sweeps):
-        yield Entry(
-            "sensitivity",
-            f"sensitivity-{number}{_slug(swept(row))}",
-            f"Sensitivity to {swept(row)}",
-            "The result of learned weights when one setting changes: dots are seeds, bars one standard deviation. The "
-            "dashed line and its band are the reference.",
-            lambda plan=row.plan: figures.sensitivity(summary, plan),  # type: ignore[misc]
-        )
-        yield Entry(
-            "sensitivity",
-            f"sensitivity-weights-{number}{_slug(swept(row))}",
-            f"Last weights by {swept(row)}",
-            "Where the weights end for each value. Flat lines mean that the setting does not matter to the weights.",
-            lambda plan=row.plan: figures.sensitivity_weights(summary, plan),  # type: ignore[misc]
-        )
-    for number, term in enumerate(terms[1:], start=1):
-        yield Entry(
-            "diagnostics",
-            f"drives-{number}{_slug(term)}",
-            f"What moved the exponent of {term}",
-            "What the losses and what the decay added to the exponent since the start; both together are its change.",
-            lambda term=term: figures.drives(summary, term),  # type: ignore[misc]
-        )
+def entry(
+    *,
+    part: Part,
+    title: str,
+    caption: str,
+    applies: Callable[[Summary], bool] = lambda summary: True,
+    cases: Callable[[Summary], Sequence[Case]] | None = None,
+    interactive: Callable[..., Any] | None = None,
+) -> Callable[[F], F]:
+    """Describe a figure for the page. The decorated function stays as it is.
+
+    :param part: The part of the page.
+    :param title: May contain the fields of :func:`fields`, such as ``{case}``.
+    :param caption: How to read the figure; may contain the same fields.
+    :param applies: Whether the figure suits a study at all, for example its number of terms.
+    :param cases: Where the figure is drawn several times, such as once for each term, its cases.
+    :param interactive: The function of ``plotly/`` that draws the same with Plotly, with the same arguments.
+    """
+
+    def describe(draw: F) -> F:
+        vars(draw)["entry"] = Entry(draw, part, title, caption, applies, cases, interactive)
+        return draw
+
+    return describe
 
 
-def _of_space(summary: Summary) -> Iterator[Entry]:
-    terms, task = summary.task.terms, summary.task
-    if len(terms) == 2:
-        yield Entry(
-            "weights",
-            "response-curve",
-            "Response curve",
-            "The result at each fixed ratio, and the learned weights at the ratio where they ended. Bars are one "
-            "standard deviation over the seeds, of the learned weights also sideways. A ratio of 0 stands left of the "
-            "dotted line.",
-            lambda: figures.response_curve(summary),
-        )
-    elif len(terms) == 3:
-        yield Entry(
-            "weights",
-            "heat-map",
-            "Map of the ratios",
-            f"Each cell or dot is one fixed choice, stronger where {task.report} {task.metric} is better; the frame "
-            f"or diamond marks the one that {task.select} chooses. Each orange path is a seed of the learned weights, "
-            "from ring to star, where their histories are kept.",
-            lambda: figures.heat_map(summary),
-        )
-        yield Entry(
-            "weights",
-            "simplex",
-            "Simplex of the weights",
-            "The same choices by their share of the whole weight, with where other methods and searches ended.",
-            lambda: figures.simplex(summary),
-        )
-    else:
-        yield Entry(
-            "weights",
-            "parallel-coordinates",
-            "All choices of weights",
-            "One line a choice through its ratios to the base weight to its result; the stronger the line, the better. "
-            "Lines through the same values are set a little apart.",
-            lambda: figures.parallel_coordinates(summary),
-        )
+def collect(namespace: Mapping[str, Any]) -> tuple[Entry, ...]:
+    """The entries of all figures in a module, in the order in which it names them."""
+    return tuple(value.entry for value in namespace.values() if isinstance(getattr(value, "entry", None), Entry))
 
 
-def draw_all(summary: Summary) -> tuple[list[Drawn], list[str]]:
-    """The figures that the study has the data for, and in a sentence each what the others lack."""
-    drawn: list[Drawn] = []
+def fields(summary: Summary, case: Case | None = None) -> dict[str, str]:
+    """What titles and captions may contain in braces: the splits, the metric, the base term, the case."""
+    task = summary.task
+    named = {"select": task.select, "report": task.report, "metric": task.metric, "base": task.terms[0]}
+    return named | {"case": case.label if case else ""}
+
+
+def each_term(summary: Summary) -> list[Case]:
+    """The terms, as cases of a figure."""
+    return [Case(number, term, term) for number, term in enumerate(summary.task.terms)]
+
+
+def each_auxiliary_term(summary: Summary) -> list[Case]:
+    """The auxiliary terms, as cases of a figure."""
+    return each_term(summary)[1:]
+
+
+def each_sweep(summary: Summary) -> list[Case]:
+    """The sweeps of a study, as cases of a figure."""
+    return [Case(number, sweeps.setting(row), row.plan) for number, row in enumerate(summary.sweeps)]
+
+
+def draw_all(
+    summary: Summary, catalogue: Iterable[Entry], interactive: bool = False
+) -> tuple[list[Drawing], list[str]]:
+    """The figures that the study has the data for, and one sentence for each thing that the others lack."""
+    drawings: list[Drawing] = []
     lacking: dict[str, None] = {}
-    for entry in entries(summary):
+    for one, case in _list_cases(summary, catalogue):
         try:
-            figure = entry.draw()
+            drawings.append(_draw(summary, one, case, interactive))
         except NothingToDrawError as reason:
             lacking[str(reason)] = None
-            continue
-        drawn.append(Drawn(entry, render.svg(figure, entry.name), render.png(figure)))
-    return drawn, list(lacking)
+    return drawings, list(lacking)
+
+
+def _list_cases(summary: Summary, catalogue: Iterable[Entry]) -> Iterator[tuple[Entry, Case | None]]:
+    """Every figure to draw. Neighbours with the same cases take turns: both figures of a sweep are side by side."""
+    suited = [one for one in catalogue if one.applies(summary)]
+    for cases, group in itertools.groupby(suited, key=lambda one: one.cases):
+        for case, one in itertools.product(cases(summary) if cases else [None], list(group)):
+            yield one, case
+
+
+def _draw(summary: Summary, one: Entry, case: Case | None, interactive: bool) -> Drawing:
+    arguments = (case.argument,) if case else ()
+    figure = one.draw(summary, *arguments)
+    name = f"{one.name}-{case.number}{_slug(case.label)}" if case else one.name
+    plotly = _draw_interactive(one.interactive, summary, *arguments) if interactive and one.interactive else ""
+    words = fields(summary, case)
+    title, caption = one.title.format_map(words), one.caption.format_map(words)
+    return Drawing(one.part, name, title, caption, render.svg(figure, name), render.png(figure), plotly)
+
+
+def _draw_interactive(draw: Callable[..., Any], summary: Summary, *arguments: str) -> str:
+    """The figure as Plotly's JSON, or nothing where only the still figure has its data."""
+    try:
+        return elements.to_json(draw(summary, *arguments))
+    except NothingToDrawError:
+        return ""
 
 
 def _slug(text: str) -> str:

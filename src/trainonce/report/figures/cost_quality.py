@@ -6,9 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
-from trainonce.report.drawing import labels, style
+from trainonce.report.catalogue import entry
+from trainonce.report.drawing import labels, plans, style
 from trainonce.report.drawing.labels import Box, Label
 from trainonce.report.drawing.style import COLOURS, MARKERS, NothingToDrawError
+from trainonce.report.plotly.cost_quality import cost_quality as interactive
 from trainonce.study import sentences
 
 if TYPE_CHECKING:
@@ -19,43 +21,29 @@ if TYPE_CHECKING:
 
     from trainonce.study.summary import Row, Summary
 
-EMPTY = "No plan that can be compared has a complete trial yet."
 
-
-def name_of(row: Row) -> str:
-    """A plan's name as figures show it: a set's says what it stands for, and lists of numbers stay in the table."""
-    if row.kind in ("set", "search"):
-        name = style.bare(row.plan)
-        return f"best of {name}" if row.kind == "set" else name
-    return style.short(row.plan, 30)
-
-
-def focus(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
-    """The range of the metric worth showing: far-off failures would hide the differences between all others."""
-    half = rows[: max(2, math.ceil(len(rows) / 2))]
-    known = [row for row in (summary.one_shot, summary.reference) if row is not None and row.chosen.report]
-    core = [*half, *known]
-    ends = [row.chosen.mean + side * row.chosen.deviation for row in core for side in (-1, 1)]
-    reach = 1.6 * (max(ends) - min(ends)) or 0.1 * abs(ends[0]) or 1.0
-    low, high = min(ends) - reach, max(ends) + reach
-    near = [row for row in rows if low <= row.chosen.mean <= high]
-    shown = [row.chosen.mean + side * row.chosen.deviation for row in [*near, *core] for side in (-1, 1)]
-    return style.widen([min(max(value, low), high) for value in shown])
-
-
+@entry(
+    part="comparison",
+    title="Cost against quality",
+    caption="Each plan by its cost per seed and its result; bars are one standard deviation over the seeds. "
+    "Plans of equal cost are drawn side by side; an arrow with a number is a plan beyond the axis. The grey line is "
+    "the average result of trying only some of the reference's points, in random order, and choosing among them on "
+    "{select}.",
+    interactive=interactive,
+)
 def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
-    """What each plan costs, in full trainings a seed, against how good it is.
+    """The cost of each plan, in full trainings per seed, against its result.
 
-    Error bars are one standard deviation over the seeds. The grey line is what trying only some points of the
-    reference's plan, in random order, gives on average; it ends at the reference.
+    Error bars are one standard deviation over the seeds. The grey line is the average result of trying only some
+    points of the reference's plan, in random order; it ends at the reference.
     """
     rows = summary.ranked
     if not rows:
-        raise NothingToDrawError(EMPTY)
+        raise NothingToDrawError(plans.NO_RESULT)
     first = [row for row in rows if row.cost < 1.1 * min(r.cost for r in rows)]
     height = max(style.HEIGHT, (len(first) + 1) * labels.LINE / 72 + 1.28)
     with style.panel(axes, height=height) as axes:
-        low, high = focus(summary, rows)
+        low, high = plans.metric_range(summary, rows)
         axes.set_ylim(low, high)
         named = [_label(summary, row, low, high) for row in rows]
         far = [not low <= row.chosen.mean <= high for row in rows]
@@ -66,16 +54,18 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
         for row, shift in zip(rows, shifts, strict=True):
             obstacles += _point(axes, summary, row, shift)
         style.grid_lines(axes)
-        edge = labels.in_points(axes, min(n.x for n in named), low)[0] - 13
-        obstacles += labels.column(
+        edge = labels.to_points(axes, min(n.x for n in named), low)[0] - 13
+        obstacles += labels.place_column(
             axes, left, edge, "left", [not f for f, r in zip(far, rows, strict=True) if r in first]
         )
-        across = labels.size(axes)[0]
+        across = labels.axes_size(axes)[0]
         unit = (axes.get_xlim()[1] - axes.get_xlim()[0]) / across
         moved = [n._replace(x=n.x + shift * unit) for n, shift in zip(named, shifts, strict=True)]
         others = [n for n, row in zip(moved, rows, strict=True) if row not in first]
-        labels.beside(axes, [*others, *_line_label(axes, summary)], obstacles)
-        style.head(axes, "Cost against quality", style.measured(summary), "cost: full trainings a seed, logarithmic")
+        labels.place_beside(axes, [*others, *_line_label(axes, summary)], obstacles)
+        style.head(
+            axes, "Cost against quality", plans.metric_label(summary), "cost: full trainings per seed, logarithmic"
+        )
     return style.root(axes)
 
 
@@ -87,17 +77,19 @@ def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
         if not low <= mean <= high
         else ""
     )
-    colour = COLOURS[style.role(summary, row)]
-    return Label(math.log10(row.cost), min(max(mean, low), high), name_of(row) + beyond, colour, row.kind == "learned")
+    colour = COLOURS[plans.role(summary, row)]
+    return Label(
+        math.log10(row.cost), min(max(mean, low), high), plans.label(row) + beyond, colour, row.kind == "learned"
+    )
 
 
 def _cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named: Sequence[Label]) -> None:
     """Room on the left for the names of the cheapest plans, on the right for the dearest's; ticks only in between."""
     logs = [math.log10(row.cost) for row in rows]
     low, high = min(logs), max(max(logs), min(logs) + 0.3)
-    across = labels.size(axes)[0]
-    left = min(max(labels.width(n.text, bold=n.bold) for n in cheapest) + 20, 0.5 * across)
-    last = [labels.width(n.text, bold=n.bold) + 16 for n in named if n.x > high - 0.05 and n not in cheapest]
+    across = labels.axes_size(axes)[0]
+    left = min(max(labels.text_width(n.text, bold=n.bold) for n in cheapest) + 20, 0.5 * across)
+    last = [labels.text_width(n.text, bold=n.bold) + 16 for n in named if n.x > high - 0.05 and n not in cheapest]
     right = min(max([24, *last]), 0.7 * across - left)
     scale = (high - low) / (across - left - right)
     axes.set_xlim(low - left * scale, high + right * scale)
@@ -111,17 +103,17 @@ def _cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named
 def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
     """How far, in points, plans of equal cost move aside so that none hides another; learned weights stay."""
     low, high = axes.get_ylim()
-    order = sorted(range(len(rows)), key=lambda i: style.role(summary, rows[i]) not in ("learned", "reference"))
+    order = sorted(range(len(rows)), key=lambda i: plans.role(summary, rows[i]) not in ("learned", "reference"))
     placed: list[tuple[float, float, float, float]] = []
     shifts = [0.0] * len(rows)
     for i in order:
-        mean, spread = rows[i].chosen.mean, rows[i].chosen.deviation
-        x = labels.in_points(axes, math.log10(rows[i].cost), mean)[0]
-        bottom, top = (labels.in_points(axes, 0, mean + side * spread)[1] + 7 * side for side in (-1, 1))
+        mean, deviation = rows[i].chosen.mean, rows[i].chosen.deviation
+        x = labels.to_points(axes, math.log10(rows[i].cost), mean)[0]
+        bottom, top = (labels.to_points(axes, 0, mean + side * deviation)[1] + 7 * side for side in (-1, 1))
         if low <= mean <= high:
             taken = [s for u, v, w, s in placed if abs(u - x) < 4 and v < top and bottom < w]
             # No further than a third of the way to twice the cost, or the axis would lie.
-            room = (labels.in_points(axes, math.log10(2 * rows[i].cost), mean)[0] - x) / 3
+            room = (labels.to_points(axes, math.log10(2 * rows[i].cost), mean)[0] - x) / 3
             shifts[i] = min((room * n / 6 for n in range(7)), key=lambda s: (taken.count(s), s))
             placed.append((x, bottom, top, shifts[i]))
     return shifts
@@ -130,12 +122,12 @@ def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
 def _point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Box]:
     transforms = require("matplotlib.transforms", "matplotlib", "study")
     low, high = axes.get_ylim()
-    mean, spread, role = row.chosen.mean, row.chosen.deviation, style.role(summary, row)
+    mean, deviation, role = row.chosen.mean, row.chosen.deviation, plans.role(summary, row)
     inside = low <= mean <= high
     x, y = math.log10(row.cost), min(max(mean, low), high)
     moved = axes.transData + transforms.ScaledTranslation(shift / 72, 0, style.root(axes).dpi_scale_trans)
-    ends = [max(low, mean - spread), min(high, mean + spread)] if inside else [y, y]
-    if inside and spread:
+    ends = [max(low, mean - deviation), min(high, mean + deviation)] if inside else [y, y]
+    if inside and deviation:
         axes.plot([x, x], ends, color=COLOURS[role], linewidth=1.3, alpha=0.8, transform=moved, gid="error bar")
     axes.plot(
         [x],
@@ -149,33 +141,13 @@ def _point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Box]:
         zorder=4 if role in ("learned", "reference") else 3,
         gid=f"plan {row.plan}",
     )
-    u, v = labels.in_points(axes, x, y)
-    bottom, top = (labels.in_points(axes, x, end)[1] for end in ends)
+    u, v = labels.to_points(axes, x, y)
+    bottom, top = (labels.to_points(axes, x, end)[1] for end in ends)
     return [Box(u + shift - 6, v - 6, u + shift + 6, v + 6), Box(u + shift - 2, bottom, u + shift + 2, top)]
 
 
-def expected_best(summary: Summary) -> list[tuple[float, float]]:
-    """The cost and the mean result of trying k points of the reference's plan in random order, for each k.
-
-    Of k points the selecting split's best counts. With n points ordered by it, the i-th is the best of k with
-    probability C(n - i, k - 1) / C(n, k).
-    """
-    reference = summary.reference
-    if reference is None or not all(o.report for o in reference.outcomes):
-        return []
-    ordered = sorted(reference.outcomes, key=lambda o: -summary.task.sign * o.select_mean)
-    n = len(ordered)
-    return [
-        (
-            reference.cost * k / n,
-            math.fsum(math.comb(n - i, k - 1) / math.comb(n, k) * o.mean for i, o in enumerate(ordered, start=1)),
-        )
-        for k in range(1, n + 1)
-    ]
-
-
 def _expected_line(axes: Axes, summary: Summary) -> list[Box]:
-    points = expected_best(summary)
+    points = plans.expected_best(summary)
     if len(points) < 2:
         return []
     xs = [math.log10(cost) for cost, _ in points]
@@ -183,7 +155,7 @@ def _expected_line(axes: Axes, summary: Summary) -> list[Box]:
     axes.plot(xs, ys, color=COLOURS["set"], linewidth=1.6, zorder=2, gid="expected")
     boxes = []
     for a, b in zip(zip(xs, ys, strict=True), list(zip(xs, ys, strict=True))[1:], strict=False):
-        (u, v), (s, t) = labels.in_points(axes, *a), labels.in_points(axes, *b)
+        (u, v), (s, t) = labels.to_points(axes, *a), labels.to_points(axes, *b)
         pieces = max(1, math.ceil(math.hypot(s - u, t - v) / 6))
         steps = [(u + (s - u) * p / pieces, v + (t - v) * p / pieces) for p in range(pieces + 1)]
         boxes += [Box(x - 2, y - 2, x + 2, y + 2) for x, y in steps]
@@ -193,7 +165,7 @@ def _expected_line(axes: Axes, summary: Summary) -> list[Box]:
 def _line_label(axes: Axes, summary: Summary) -> list[Label]:
     """What the grey line is, where it comes into sight."""
     low, high = axes.get_ylim()
-    seen = [(math.log10(cost), value) for cost, value in expected_best(summary) if low <= value <= high]
+    seen = [(math.log10(cost), value) for cost, value in plans.expected_best(summary) if low <= value <= high]
     if len(seen) < 2 or summary.reference is None:
         return []
-    return [Label(*seen[0], f"part of {style.bare(summary.reference.plan)}", COLOURS["set"])]
+    return [Label(*seen[0], f"part of {plans.base_name(summary.reference.plan)}", COLOURS["set"])]
