@@ -46,7 +46,8 @@ PROBE = """<script>addEventListener("load", () => setTimeout(() => {
 FRAME = '<iframe src="probed.html" style="border:0;width:{}px;height:1200px"></iframe>'
 HOST = f"""<body style="margin:0">{"".join(map(FRAME.format, WIDTHS))}
 <script>addEventListener("message", (event) => {{
-  const data = document.createElement("pre"); data.className = "measured"; data.textContent = JSON.stringify(event.data);
+  const data = document.createElement("pre"); data.className = "measured";
+  data.textContent = JSON.stringify(event.data);
   document.body.append(data); }});</script></body>"""
 
 

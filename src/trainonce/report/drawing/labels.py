@@ -99,7 +99,7 @@ def place_column(axes: Axes, labels: Sequence[Label], at: float, side: str, line
         box = Box(left, height - LINE / 2, left + long, height + LINE / 2)
         boxes.append(_write(axes, label, box, "right" if side == "left" else "left"))
         if any(lines[i : i + 1]):
-            _lead(axes, (at + 2 if side == "left" else at - 2, height), (x, y), label.colour)
+            _draw_leader(axes, (at + 2 if side == "left" else at - 2, height), (x, y), label.colour)
     return boxes
 
 
@@ -129,7 +129,7 @@ def place_beside(axes: Axes, labels: Sequence[Label], obstacles: Sequence[Box]) 
             edge = min((best.left - 2, best.right + 2, (best.left + best.right) / 2), key=lambda e: abs(e - x))
             inside = best.left <= edge <= best.right
             end = middle if not inside else best.bottom if middle > y else best.top
-            _lead(axes, (edge, end), (x, y), label.colour)
+            _draw_leader(axes, (edge, end), (x, y), label.colour)
     return boxes
 
 
@@ -164,7 +164,7 @@ def _write(axes: Axes, label: Label, box: Box, side: str) -> Box:
     return box
 
 
-def _lead(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+def _draw_leader(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     across, up = axes_size(axes)
     xs, ys = ([p[i] / (across, up)[i] for p in (start, end)] for i in (0, 1))
     axes.plot(xs, ys, transform=axes.transAxes, color=colour, linewidth=0.6, alpha=0.55, zorder=1.5, gid="leader")

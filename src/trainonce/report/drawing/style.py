@@ -85,7 +85,7 @@ _RC = {
 
 
 class Margins(NamedTuple):
-    """Around the axes, in inches, the same for all figures so that small multiples line up."""
+    """The margins around the axes, in inches, the same for all figures so that they line up."""
 
     left: float = 0.72
     right: float = 0.22

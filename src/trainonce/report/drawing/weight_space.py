@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Row, Summary
 
 
-TOP = math.sqrt(3) / 2  # of a triangle with sides of 1
+TOP = math.sqrt(3) / 2  # the height of a triangle with sides of 1
 
 
 def require_auxiliary(summary: Summary, wanted: int, least: bool = False) -> None:
@@ -32,11 +32,13 @@ def require_auxiliary(summary: Summary, wanted: int, least: bool = False) -> Non
 def ratios(weights: Sequence[float]) -> list[float]:
     """Each auxiliary weight over the base weight."""
     base, *rest = weights
-    return [float(f"{w / base:.6g}") if base else math.inf if w else 0.0 for w in rest]  # of a grid, equal where meant
+    return [
+        float(f"{w / base:.6g}") if base else math.inf if w else 0.0 for w in rest
+    ]  # rounded, so that equal ratios of a grid are equal
 
 
 def place_in_triangle(weights: Sequence[float]) -> tuple[float, float]:
-    """Where three weights that sum to 1 are in the triangle: the base on top, the auxiliary terms left and right."""
+    """The place of three weights that sum to 1 in the triangle: the base on top, the auxiliary terms left and right."""
     base, _, right = weights
     return right + base / 2, base * TOP
 

@@ -5,6 +5,7 @@ the figure. It raises :class:`~trainonce.report.NothingToDrawError`, which says 
 the data. To add a figure, write a file like ``cost_quality.py`` and import its function here, at its place on the page.
 """
 
+# The order of these lines is the order on the page.
 # isort: off
 from trainonce.report.figures.cost_quality import cost_quality as cost_quality
 from trainonce.report.figures.differences import differences as differences

@@ -48,11 +48,11 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
         named = [_label(summary, row, low, high) for row in rows]
         far = [not low <= row.chosen.mean <= high for row in rows]
         left = [n for n, row in zip(named, rows, strict=True) if row in first]
-        _cost_axis(axes, rows, left, named)
+        _set_cost_axis(axes, rows, left, named)
         shifts = _shifts(axes, summary, rows)
-        obstacles = _expected_line(axes, summary)
+        obstacles = _draw_expected_line(axes, summary)
         for row, shift in zip(rows, shifts, strict=True):
-            obstacles += _point(axes, summary, row, shift)
+            obstacles += _draw_point(axes, summary, row, shift)
         style.grid_lines(axes)
         edge = labels.to_points(axes, min(n.x for n in named), low)[0] - 13
         obstacles += labels.place_column(
@@ -70,7 +70,7 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
 
 
 def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
-    """The name at the row's place; beyond the range at its edge, with the value and an arrow."""
+    """The plan's name at its point; beyond the axis at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
         f"  {sentences.number(mean, sentences.places(summary))} {'↑' if mean > high else '↓'}"
@@ -83,8 +83,8 @@ def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
     )
 
 
-def _cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named: Sequence[Label]) -> None:
-    """Room on the left for the names of the cheapest plans, on the right for the dearest's; ticks only in between."""
+def _set_cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named: Sequence[Label]) -> None:
+    """Set the cost axis, with room left for the names of the cheapest plans and right for the most expensive."""
     logs = [math.log10(row.cost) for row in rows]
     low, high = min(logs), max(max(logs), min(logs) + 0.3)
     across = labels.axes_size(axes)[0]
@@ -101,7 +101,7 @@ def _cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named
 
 
 def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
-    """How far, in points, plans of equal cost move aside so that none hides another; learned weights stay."""
+    """How far, in points, plans of equal cost move aside so that none hides another; learned weights do not move."""
     low, high = axes.get_ylim()
     order = sorted(range(len(rows)), key=lambda i: plans.role(summary, rows[i]) not in ("learned", "reference"))
     placed: list[tuple[float, float, float, float]] = []
@@ -112,14 +112,15 @@ def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
         bottom, top = (labels.to_points(axes, 0, mean + side * deviation)[1] + 7 * side for side in (-1, 1))
         if low <= mean <= high:
             taken = [s for u, v, w, s in placed if abs(u - x) < 4 and v < top and bottom < w]
-            # No further than a third of the way to twice the cost, or the axis would lie.
+            # No further than a third of the way to twice the cost, or the axis would mislead.
             room = (labels.to_points(axes, math.log10(2 * rows[i].cost), mean)[0] - x) / 3
             shifts[i] = min((room * n / 6 for n in range(7)), key=lambda s: (taken.count(s), s))
             placed.append((x, bottom, top, shifts[i]))
     return shifts
 
 
-def _point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Box]:
+def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Box]:
+    """Draw a plan, and return the boxes that labels must avoid."""
     transforms = require("matplotlib.transforms", "matplotlib", "study")
     low, high = axes.get_ylim()
     mean, deviation, role = row.chosen.mean, row.chosen.deviation, plans.role(summary, row)
@@ -146,7 +147,8 @@ def _point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Box]:
     return [Box(u + shift - 6, v - 6, u + shift + 6, v + 6), Box(u + shift - 2, bottom, u + shift + 2, top)]
 
 
-def _expected_line(axes: Axes, summary: Summary) -> list[Box]:
+def _draw_expected_line(axes: Axes, summary: Summary) -> list[Box]:
+    """Draw the expected result of trying some points, and return the boxes that labels must avoid."""
     points = plans.expected_best(summary)
     if len(points) < 2:
         return []
@@ -163,7 +165,7 @@ def _expected_line(axes: Axes, summary: Summary) -> list[Box]:
 
 
 def _line_label(axes: Axes, summary: Summary) -> list[Label]:
-    """What the grey line is, where it comes into sight."""
+    """The name of the grey line, at its first point within the axes."""
     low, high = axes.get_ylim()
     seen = [(math.log10(cost), value) for cost, value in plans.expected_best(summary) if low <= value <= high]
     if len(seen) < 2 or summary.reference is None:

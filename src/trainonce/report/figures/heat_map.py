@@ -87,7 +87,7 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
 
 
 def _edges(values: Sequence[float], scale: LogScale) -> dict[float, tuple[float, float]]:
-    """For each different value the edges of its cells, halfway to its neighbours."""
+    """For each distinct value the edges of its cells, halfway to its neighbours."""
     different = sorted(set(values))
     at = [scale(v) for v in different]
     if len(at) == 1:

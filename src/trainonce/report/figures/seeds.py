@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @entry(
     part="comparison",
     title="Every seed",
-    caption="One dot for each seed with a complete training, a bar at the mean, the best plan on top. A set is shown by "
-    "the weights it chose.",
+    caption="One dot for each seed with a complete training, a bar at the mean, the best plan on top. A set is shown "
+    "by the weights it chose.",
 )
 def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
     """Every complete trial of every plan as a dot, one row per plan, best on top; a bar marks the mean."""

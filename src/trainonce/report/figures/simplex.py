@@ -66,12 +66,12 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.text(0.5, TOP + 0.03, f"all {base}", ha="center", va="bottom", fontsize=9.5)
         axes.text(0, -0.03, f"all {left}", ha="left", va="top", fontsize=9.5)
         axes.text(1, -0.03, f"all {right}", ha="right", va="top", fontsize=9.5)
-        _legend(axes, summary, bool(choices), bool(paths))
+        _add_legend(axes, summary, bool(choices), bool(paths))
         style.head(axes, "The simplex of the weights", "near a corner one term has all the weight")
     return style.root(axes)
 
 
-def _legend(axes: Axes, summary: Summary, fixed: bool, learned: bool) -> None:
+def _add_legend(axes: Axes, summary: Summary, fixed: bool, learned: bool) -> None:
     lines = require("matplotlib.lines", "matplotlib", "study")
     legend = require("matplotlib.legend", "matplotlib", "study")
     kinds = [k for k in ("fixed", "peer", "search") if any(row.kind == k for row in summary.ranked)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Row, Summary
 
 FOLDER = "pictures"
-SHOWN = 4  # names of a trial
+SHOWN = 4  # pictures of a trial
 LIMIT = 2_000_000  # bytes of a file
 AREA = 50_000_000  # pixels; a browser needs four bytes for each
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -88,7 +88,7 @@ def read_album(folder: Path) -> Album:
         return Album({}, ())
     pictures, notes = {}, []
     for path in paths[:SHOWN]:
-        name = path.stem.encode("utf-8", "replace").decode()  # the system may allow what the page cannot hold
+        name = path.stem.encode("utf-8", "replace").decode()  # a file name need not be valid UTF-8
         try:
             pictures[name] = read_picture(path, folder)
         except UnusableError as error:

@@ -31,7 +31,7 @@ def opening(summary: Summary) -> str:
 def comparison(summary: Summary) -> str:
     """The table of plans, what its columns mean, and the plans without a result."""
     if not summary.ranked:
-        return markup.paragraph(plans.NO_RESULT) + _without(summary)
+        return markup.paragraph(plans.NO_RESULT) + _plans_without_result(summary)
     classes = {
         number: "learned" if row.kind == "learned" else "reference"
         for number, row in enumerate(summary.ranked, start=1)
@@ -53,11 +53,11 @@ def comparison(summary: Summary) -> str:
         markup.table(sentences.table(summary), "comparison of the plans", classes)
         + markup.paragraph(" ".join(notes), "quiet")
         + markup.paragraph(sentences.reached(summary))
-        + _without(summary)
+        + _plans_without_result(summary)
     )
 
 
-def _without(summary: Summary) -> str:
+def _plans_without_result(summary: Summary) -> str:
     """The plans that have trials and no result."""
     rows = summary.without_result
     texts = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
