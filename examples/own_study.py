@@ -1,14 +1,14 @@
 """A study of your own task: is one run with learned weights as good as a grid?
 
-The task predicts how diabetes progresses, with scikit-learn's data of 442 patients. A network fits the 150 of them
-that it may learn from much too well, so a second loss asks for a smooth function. How much of it?
+The task predicts how diabetes progresses, from scikit-learn's data of 442 patients. A network fits
+its 150 training patients far too well, so a second loss asks for a smooth function. How strongly?
 
     pip install ".[demo]"
     python examples/own_study.py
 
-It trains five choices of the weights with three seeds in about half a minute, prints a table and a sentence that
-answers the question, and writes a page with figures, out/own_study/report.html. Stopped and started again, it trains
-only what is missing.
+It trains five choices of the weights with three seeds, in about half a minute on a CPU. It prints
+a table and a sentence that answers the question, and writes out/own_study/report.html.
+Stop it at any time: the same command then trains only what is missing.
 """
 
 import torch
@@ -21,10 +21,10 @@ from trainonce.study import Study, sentences, task
 
 
 def patients(seed, device):
-    """Ten measurements a patient, standardised, and the progression: (x, y) of each split, in a random order."""
-    x, y = (torch.as_tensor(column, dtype=torch.float32) for column in load_diabetes(return_X_y=True))
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    """The patients in random order, as (x, y) of each split: ten measurements, progression."""
+    x, y = (torch.as_tensor(column).float() for column in load_diabetes(return_X_y=True))
     x, y = ((x - x.mean(0)) / x.std(0)).to(device), y[:, None].to(device)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     parts = zip(("train", "validation", "test"), order.tensor_split([150, 290]), strict=True)
     return {split: (x[part], y[part]) for split, part in parts}
 
@@ -41,8 +41,8 @@ def diabetes(trial, *, steps=300, lr=3e-3):
     data = patients(trial.seed, trial.device)
     x, y = data["train"]
     mean, deviation = y.mean(), y.std()
-    net = nn.Sequential(nn.Linear(10, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
-    net.to(trial.device)
+    hidden = nn.Sequential(nn.Linear(10, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
+    net = nn.Sequential(hidden, nn.Linear(64, 1)).to(trial.device)
 
     criterion = trial.criterion()  # fixed or learned weights: the plan decides
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
