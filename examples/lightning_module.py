@@ -3,7 +3,7 @@
 The criterion is an attribute of the module. One callback puts its weights into the optimizer,
 keeps them out of weight decay and gradient clipping, and takes care of logs and checkpoints.
 
-    pip install ".[lightning]" scikit-learn
+    pip install ".[lightning,demo]"
     python examples/lightning_module.py
 
 It trains for some seconds on a CPU and prints the learned weights and the test accuracy.

@@ -36,7 +36,7 @@ def patients(seed, device):
     margin=1.0,  # the larger error that we would accept for one training instead of a grid
     one_shot={"init": 1.0, "decay": 2.0},
 )
-def diabetes(trial, *, steps=300, lr=3e-3):
+def diabetes(trial, *, steps=150, lr=3e-3):
     """Progression of diabetes in 442 patients: the fit, and the smoothness of the function."""
     data = patients(trial.seed, trial.device)
     x, y = data["train"]
@@ -61,7 +61,7 @@ def diabetes(trial, *, steps=300, lr=3e-3):
     return {f"{split}/error": error(*data[split]) for split in ("validation", "test")}
 
 
-def main(steps=300, seeds=3, out="out/own_study"):
+def main(steps=150, seeds=3, out="out/own_study"):
     study = Study(diabetes.using(steps=steps), out, seeds=seeds)
     summary = study.add("one-shot").add("grid(0.1,1,10)").add("base").run()
     print(sentences.plain(summary))
