@@ -44,6 +44,14 @@ def test_the_readme_lists_every_example():
         assert f" examples/{path.name}\n" in text
 
 
+@pytest.mark.parametrize("path", [FOLDER / "README.md", NOTEBOOK], ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
+    assert targets
+    for target in targets:
+        assert (FOLDER / target).is_file(), target
+
+
 @pytest.mark.parametrize(
     ("name", "terms", "steps"),
     [("plain_torch", ["frequency", "wave"], 150), ("pinn", ["initial", "residual", "boundary"], 150)],
