@@ -29,7 +29,7 @@ def functions(x):
 
 def main(epochs=20):
     set_seed(0)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    accelerator = Accelerator(gradient_accumulation_steps=4)
     x = torch.randn(1024, 8)
     y = functions(x) + 0.5 * torch.randn(len(x), 2)
     loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)

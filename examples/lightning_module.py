@@ -55,7 +55,6 @@ def main(steps=500):
     train, test = random_split(TensorDataset(images, torch.as_tensor(labels)), [0.7, 0.3])
     module = Digits()
     trainer = L.Trainer(
-        accelerator="cpu",
         max_steps=steps,
         gradient_clip_val=1.0,
         callbacks=[LearnedWeights(decay=2.0)],
