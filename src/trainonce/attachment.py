@@ -129,7 +129,7 @@ class Attachment:
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
         self._seen: Values | None = None
-        self._syncing = False
+        self._averaging = False
         self._watch = health.StepWatch()
         self._keep_ratio()
         criterion._attachment = self
@@ -147,7 +147,7 @@ class Attachment:
         register = self._exponents.register_post_accumulate_grad_hook
         if tally is not None and criterion.learned:
             self._handles.append(register(tally.mark_backward))  # type: ignore[no-untyped-call]
-        self._start_sync()
+        self.start_averaging()
 
     # What a user reads and sets
 
@@ -235,8 +235,8 @@ class Attachment:
         self._watch.before_step(mu)
         if self._recorded:
             self._before = mu.clone()
-        if self.synced and not self._syncing and distributed.is_distributed(self.process_group):
-            self._start_sync()  # ranks that came up after attach, and a compiled criterion that did not notice
+        if self.synced and not self._averaging and distributed.is_distributed(self.process_group):
+            self.start_averaging()  # ranks that came up after attach, and a compiled criterion that did not notice
             if self._exponents.grad is not None:
                 distributed.average(self._exponents.grad, self.process_group)
 
@@ -332,11 +332,14 @@ class Attachment:
             health.warn(self, health.NoSavedGroup)
         return completed
 
-    def _start_sync(self) -> None:
-        """Make the ranks equal and keep them so. Called again at the first training call: ranks may come up after."""
-        if not self.synced or self._syncing or not distributed.is_distributed(self.process_group):
+    def start_averaging(self) -> None:
+        """Make the exponents equal on all ranks and average their gradient from now on; a second call does nothing.
+
+        The criterion calls it at its first training call: the process group may be made after attach.
+        """
+        if not self.synced or self._averaging or not distributed.is_distributed(self.process_group):
             return
-        self._syncing = True
+        self._averaging = True
         average = distributed.AverageGradient(self.process_group)
         self._handles.append(self._exponents.register_post_accumulate_grad_hook(average))  # type: ignore[no-untyped-call]
         spread = distributed.spread(self._exponents.detach(), self.process_group).abs().max().item()

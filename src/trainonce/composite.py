@@ -78,7 +78,7 @@ class CompositeLoss(nn.Module):
         self._setup(scale, nonfinite)
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=_parameter_dtype()))
         self.reset_parameters()
-        self._calls.watch_backward(self)
+        self._count_backward_passes()
 
     def _setup(self, scale: float, nonfinite: NonFinite) -> None:
         if not _is_positive(scale):
@@ -211,7 +211,29 @@ class CompositeLoss(nn.Module):
         if self._tally is not None:
             self._tally.add(values, fresh=self.exponents.grad is None)
         if not torch.compiler.is_compiling():
-            self._calls.note(self)
+            self._count_call(eager=True)
+
+    def _count_backward_passes(self) -> None:
+        """Count calls by their backward passes until the first one outside torch.compile.
+
+        A compiled call runs none of the Python that counts; the hook of a gradient still does.
+        """
+
+        def count(_: Tensor) -> None:
+            if self._calls.needs_backward:
+                self._count_call(eager=False)
+            else:
+                handle.remove()
+
+        handle = self.exponents.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
+
+    def _count_call(self, *, eager: bool) -> None:
+        """Count a training call. The first checks the placement and starts averaging, if the ranks are up by then."""
+        self._calls.count(self, eager=eager)
+        if self._calls.calls == 1 and distributed.is_distributed():
+            distributed.check_placement(self)
+            if self._attachment is not None:
+                self._attachment.start_averaging()
 
     @property
     def _last(self) -> Values | None:

@@ -207,7 +207,7 @@ def _level() -> int:
 
 
 class CallWatch:
-    """Counts training calls of a criterion and says when nothing trains it."""
+    """Counts training calls of a criterion and warns when nothing trains it."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -216,37 +216,21 @@ class CallWatch:
         self._first: Tensor | None = None
         self._moved: Readback | None = None
 
-    def watch_backward(self, criterion: CompositeLoss) -> None:
-        """Count backward passes until the first call outside torch.compile, whose graphs run no Python of ours."""
+    @property
+    def needs_backward(self) -> bool:
+        """Whether backward passes are to be counted as calls: none was seen outside torch.compile so far."""
+        return not self._eager and self.calls <= 10 * PATIENCE
 
-        def count(_: Tensor) -> None:
-            if self._eager or self.calls > 10 * PATIENCE:
-                handle.remove()
-            else:
-                self._count(criterion)
-
-        handle = criterion.exponents.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
-
-    def note(self, criterion: CompositeLoss) -> None:
-        self._eager = True
-        self._count(criterion)
-
-    def _count(self, criterion: CompositeLoss) -> None:
+    def count(self, criterion: CompositeLoss, *, eager: bool) -> None:
+        self._eager |= eager
         self.calls += 1
         if self.calls < self._next:
             return
         if self.calls == 1:
-            self._begin(criterion)
+            self._next = PATIENCE
+            self._first = criterion.exponents.detach().clone()
         elif self._first is not None and criterion.learned:
             self._compare(criterion, self._first)
-
-    def _begin(self, criterion: CompositeLoss) -> None:
-        self._next = PATIENCE
-        self._first = criterion.exponents.detach().clone()
-        if distributed.is_distributed():
-            distributed.check_placement(criterion)
-            if criterion.attachment is not None:
-                criterion.attachment._start_sync()
 
     def _compare(self, criterion: CompositeLoss, first: Tensor) -> None:
         attachment = criterion.attachment
