@@ -395,7 +395,7 @@ def test_a_copy_is_not_attached():
         assert torch.equal(other.exponents, criterion.exponents)
         assert other.terms == criterion.terms
         assert not other.exponents._post_accumulate_grad_hooks
-        assert other._calls.calls == 0
+        assert other._training_calls == 0
     assert criterion.attachment is not None
 
 

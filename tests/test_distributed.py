@@ -593,7 +593,7 @@ def train_with_absent(terms: int, absent: int, wrapper: str) -> tuple[list[float
         if step == 0:
             assert net.criterion.exponents.grad is not None
             first = values(net.criterion.exponents.grad)
-            losses = net.criterion._last.losses.tolist()
+            losses = net.criterion._last_call.losses.tolist()
         optimizer.step()
         optimizer.zero_grad()
         path.append(values(net.criterion.exponents))

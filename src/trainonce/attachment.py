@@ -132,9 +132,8 @@ class Attachment:
         self._averaging = False
         self._watch = health.StepWatch()
         self._keep_ratio()
-        criterion._attachment = self
-        criterion.exponents.requires_grad_(criterion.learned)
-        criterion._tally = tally = None if history is None else Tally()
+        self._tally = None if history is None else Tally()
+        criterion._bind(self, self._tally)
         sharded = distributed.is_sharded(self._exponents)
         # Reading sharded exponents takes all ranks, also when only one of them records.
         self._recorded = distributed.on_any_rank(history is not None) if sharded else history is not None
@@ -145,11 +144,16 @@ class Attachment:
             optimizer.register_load_state_dict_pre_hook(self._complete_state),
         ]
         register = self._exponents.register_post_accumulate_grad_hook
-        if tally is not None and criterion.learned:
-            self._handles.append(register(tally.mark_backward))  # type: ignore[no-untyped-call]
+        if self._tally is not None and criterion.learned:
+            self._handles.append(register(self._tally.mark_backward))  # type: ignore[no-untyped-call]
         self.start_averaging()
 
     # What a user reads and sets
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether the optimizer still exists; the attachment does not keep it alive."""
+        return self._optimizer() is not None
 
     @property
     def optimizer(self) -> Optimizer:
@@ -195,11 +199,10 @@ class Attachment:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self.criterion._attachment = None
-        self.criterion._tally = None
+        self.criterion._unbind()
 
     def __repr__(self) -> str:
-        if self._optimizer() is None:
+        if not self.has_optimizer:
             return f"Attachment(terms={quoted(self.criterion.terms)}; its optimizer no longer exists)"
         kind = "coupled" if self.coupled else "decoupled"
         return (
@@ -225,8 +228,7 @@ class Attachment:
             self._note_before(mu)
         if criterion.learned and not criterion.frozen:
             whole = mu if type(exponents) is nn.Parameter else distributed.whole(mu)
-            zero = criterion._recall.zero_like(whole)
-            self._pull = functional.regularizer_grad_with(zero, whole, self.regularizer)
+            self._pull = functional.regularizer_grad_with(criterion._base_exponent(whole), whole, self.regularizer)
         if self.coupled or criterion.frozen:
             return self._with_gradients_ready(optimizer, args, kwargs)
         return None
@@ -294,13 +296,14 @@ class Attachment:
             self._note_after(mu, moved, group, found_inf)
 
     def _note_after(self, mu: Tensor, moved: Tensor | None, group: dict[str, Any], found_inf: Tensor | None) -> None:
-        called, self._seen = self.criterion._last is not self._seen, self.criterion._last
+        last = self.criterion._last_call
+        called, self._seen = last is not self._seen, last
         if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
             self._watch.idle_step(self)
             return
         if moved is not None:
             self._record(moved, group, found_inf)
-        self.criterion._stepped(found_inf)
+        self.criterion._after_step(found_inf)
         self.steps += 1
         self._watch.after_step(self, mu)
 
@@ -308,8 +311,7 @@ class Attachment:
         assert self._before is not None
         before, after = distributed.whole(self._before), distributed.whole(self._exponents.detach())
         moved = distributed.whole(moved)
-        tally = self.criterion._tally
-        losses = tally.take() if tally is not None else None
+        losses = None if self._tally is None else self._tally.take()
         if self.history is None:
             return
         if losses is None:
@@ -398,10 +400,10 @@ def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
 
     if not isinstance(criterion, CompositeLoss):
         raise TypeError(f"attach needs a trainonce.CompositeLoss; got {type(criterion).__name__}.")
-    if criterion.attachment is not None and criterion.attachment._optimizer() is None:
+    if criterion.attachment is not None and not criterion.attachment.has_optimizer:
         criterion.attachment.remove()
     if criterion.attachment is not None:
-        same = criterion.attachment._optimizer() is optimizer
+        same = criterion.attachment.optimizer is optimizer
         raise RuntimeError(
             f"This criterion is already attached to {'this' if same else 'another'} optimizer; decay would apply "
             "twice. Attach once, or call criterion.attachment.remove() first."

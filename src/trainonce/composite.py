@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from trainonce import checkpoint, distributed, functional, health
-from trainonce.terms import Losses, Present, Values, check_names, collect, present, stacked
-from trainonce.text import is_number, names_error, quoted
+from trainonce.call_state import CallState
+from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stacked, starting_exponents
+from trainonce.text import is_positive, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
     from trainonce.attachment import Attachment
@@ -74,14 +74,14 @@ class CompositeLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.terms = check_names(terms, type(self).__name__)
-        self._init_exponents = _starting_exponents(self.terms, init)
+        self._init_exponents = starting_exponents(self.terms, init)
         self._setup(scale, nonfinite)
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=_parameter_dtype()))
         self.reset_parameters()
         self._count_backward_passes()
 
     def _setup(self, scale: float, nonfinite: NonFinite) -> None:
-        if not _is_positive(scale):
+        if not is_positive(scale):
             raise ValueError(f"scale must be a positive number; got {scale!r}.")
         if nonfinite not in get_args(NonFinite):
             raise ValueError(f"nonfinite must be one of {quoted(get_args(NonFinite))}; got {nonfinite!r}.")
@@ -90,7 +90,7 @@ class CompositeLoss(nn.Module):
         self._frozen = False
         self._attachment: Attachment | None = None
         self._tally: Tally | None = None
-        self._recall = _Recall()
+        self._call_state = CallState()
         self._start: Tensor | None = None
         self._calls = health.CallWatch()
 
@@ -152,14 +152,14 @@ class CompositeLoss(nn.Module):
         if values.present is None:
             total = functional.weighted_sum(weights, values.losses)
         else:
-            total = _sum_of_present(weights, values.losses, values.present.indices)
+            total = functional.sum_of_present(weights, values.losses, values.present.indices)
         return total if self.scale == 1.0 else total * self.scale
 
     def _present(self, where: tuple[int, ...]) -> Present:
         device = self.exponents.device
         if torch.compiler.is_compiling():
-            return present(where, len(self.terms), device)
-        return self._recall.present(where, len(self.terms), device)
+            return mark_present(where, len(self.terms), device)
+        return self._call_state.mark_present(where, len(self.terms), device)
 
     def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
         """The weights, differentiable in the exponents that this call may move."""
@@ -179,7 +179,7 @@ class CompositeLoss(nn.Module):
             mu = mu.detach() + (mu - mu.detach()) / self.scale
         if torch.compiler.is_compiling():
             return functional.weights(mu)
-        return functional.weights_with(self._recall.zero_like(mu), mu)
+        return functional.weights_with(self._call_state.base_exponent(mu), mu)
 
     def _keep_finite(
         self, given: Tensor | list[Tensor], where: tuple[int, ...] | None
@@ -207,7 +207,7 @@ class CompositeLoss(nn.Module):
 
     def _note(self, values: Values) -> None:
         """Remember this call's losses for logs and history; no copy to the host."""
-        self._recall.last = values
+        self._call_state.last = values
         if self._tally is not None:
             self._tally.add(values, fresh=self.exponents.grad is None)
         if not torch.compiler.is_compiling():
@@ -235,16 +235,46 @@ class CompositeLoss(nn.Module):
             if self._attachment is not None:
                 self._attachment.start_averaging()
 
-    @property
-    def _last(self) -> Values | None:
-        """The losses of the last call under gradients."""
-        return self._recall.last
+    # What the attachment and the health checks use; not for users
 
-    def _stepped(self, found_inf: Tensor | None) -> None:
-        """Called after each step of the attached optimizer; a schedule moves on here."""
+    def _bind(self, attachment: Attachment, tally: Tally | None) -> None:
+        """Become attached: the exponents get gradients if they are learned, and each call's losses go to ``tally``."""
+        self._attachment, self._tally = attachment, tally
+        self.exponents.requires_grad_(self.learned)
+
+    def _unbind(self) -> None:
+        """Be attached no longer. The exponents keep their gradients: they are still in the optimizer."""
+        self._attachment = self._tally = None
+
+    @property
+    def _last_call(self) -> Values | None:
+        """The losses of the last training call; every call makes a new object."""
+        return self._call_state.last
+
+    @property
+    def _training_calls(self) -> int:
+        """How many training calls were counted."""
+        return self._calls.calls
+
+    def _base_exponent(self, like: Tensor) -> Tensor:
+        """The base term's exponent, a zero of the dtype and device of ``like`` that is kept between calls."""
+        return self._call_state.base_exponent(like)
 
     def _weights_at(self, exponents: Tensor) -> Tensor:
+        """The weights of all terms when the exponents are these. Weights that are not learned ignore them."""
         return functional.weights(exponents)
+
+    def _weights_of_init(self) -> list[float]:
+        """The weights that ``init`` gives, without asking the device."""
+        top = max(0.0, *self._init_exponents)
+        ratios = [math.exp(mu - top) for mu in (0.0, *self._init_exponents)]
+        return [ratio / sum(ratios) for ratio in ratios]
+
+    def _after_step(self, found_inf: Tensor | None) -> None:
+        """Called after each step of the attached optimizer; a schedule moves on here.
+
+        ``found_inf`` is not 0 where GradScaler had a fused optimizer skip the step, and None where it has no part.
+        """
 
     # What to read
 
@@ -289,8 +319,8 @@ class CompositeLoss(nn.Module):
                 if not len(given):
                     return self.exponents.new_zeros(())
                 values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
-        elif self._last is not None:
-            values = self._last
+        elif self._last_call is not None:
+            values = self._last_call
         else:
             raise RuntimeError("There is no last call to take the reference of: call the criterion first.")
         start = self._start_weights(values.losses.device)
@@ -314,8 +344,8 @@ class CompositeLoss(nn.Module):
         scalars = {f"weight/{t}": w for t, w in zip(self.terms, self.weights.unbind(), strict=True)}
         mu = distributed.whole(self.exponents.detach())
         scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
-        if self._last is not None:
-            last = self._last.padded().unbind()
+        if self._last_call is not None:
+            last = self._last_call.padded().unbind()
             scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
             scalars["reference"] = self.reference()
         return scalars
@@ -382,7 +412,7 @@ class CompositeLoss(nn.Module):
         return kept | {
             "_attachment": None,
             "_tally": None,
-            "_recall": _Recall(),
+            "_call_state": CallState(),
             "_calls": health.CallWatch(),
         }
 
@@ -450,72 +480,9 @@ class CompositeLoss(nn.Module):
         return {"exponents": lambda order: [i - 1 for i in order[1:]]}
 
 
-class _Recall:
-    """What the layer remembers between calls. Apart from the module, whose attributes are slow to set."""
-
-    def __init__(self) -> None:
-        self.last: Values | None = None
-        self._zero: Tensor | None = None
-        self._patterns: dict[tuple[int, ...], Present] = {}
-
-    def zero_like(self, mu: Tensor) -> Tensor:
-        """The base's exponent: the same zero every time, for as long as device and dtype stay."""
-        zero = self._zero
-        if zero is None or zero.dtype != mu.dtype or zero.device != mu.device:
-            self._zero = zero = mu.detach().new_zeros(1)
-        return zero
-
-    def present(self, where: tuple[int, ...], count: int, device: torch.device) -> Present:
-        """Each pattern of absent terms is sent to the device once."""
-        found = self._patterns.get(where)
-        if found is None or found.indices.device != device:
-            if len(self._patterns) >= 256:
-                self._patterns.clear()
-            with torch.inference_mode(False):  # also when first met in validation: training saves them for backward
-                self._patterns[where] = found = present(where, count, device)
-        return found
-
-
-def _sum_of_present(weights: Tensor, losses: Tensor, indices: Tensor) -> Tensor:
-    """The sum over the terms that are there, with the weights they have among all.
-
-    Left at that, the exponents would compare each loss with a total that is too small by what is missing, and fall. So
-    the missing part counts as the mean of the present losses: it adds nothing to the value, and nothing to the gradient
-    of an absent term's exponent, but makes the gradient of the others ``λ_i (l_i - mean)``.
-    """
-    there = weights.index_select(0, indices)
-    total = functional.weighted_sum(there, losses)
-    if not weights.requires_grad:
-        return total
-    share = there.sum()
-    mean = (total / share.clamp_min(torch.finfo(share.dtype).tiny)).detach()
-    return total - mean * (share - share.detach())
-
-
 def _nothing(exponents: nn.Parameter) -> Tensor:
     """The loss of a batch from which nothing can be learned: a zero that backward accepts."""
     return (0 * exponents).sum() if exponents.requires_grad else exponents.new_zeros((), requires_grad=True)
-
-
-def _starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
-    auxiliary = terms[1:]
-    if isinstance(init, Mapping):
-        if set(init) != set(auxiliary):
-            raise names_error("init, as a dict with one value for each auxiliary term,", auxiliary, list(init))
-        table = dict(init)
-    else:
-        table = dict.fromkeys(auxiliary, init)
-    for term, value in table.items():
-        if not _is_positive(value):
-            raise ValueError(
-                f"init is the starting ratio of a term's weight to the base weight and must be a positive number; "
-                f"got {value!r} for {term!r}. To start from almost nothing use a small one, such as 1e-3."
-            )
-    return tuple(math.log(table[term]) for term in auxiliary)
-
-
-def _is_positive(value: object) -> bool:
-    return is_number(value) and 0 < cast("float", value) < math.inf
 
 
 def _parameter_dtype() -> torch.dtype:

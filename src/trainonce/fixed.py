@@ -137,10 +137,10 @@ class ReplayLoss(FixedLoss):
 
     def _note(self, values: Values) -> None:
         super()._note(values)
-        if self._attachment is None and self._calls.calls >= health.PATIENCE:
-            health.warn(self, health.NotReplaying, calls=self._calls.calls)
+        if self._attachment is None and self._training_calls >= health.PATIENCE:
+            health.warn(self, health.NotReplaying, calls=self._training_calls)
 
-    def _stepped(self, found_inf: Tensor | None) -> None:
+    def _after_step(self, found_inf: Tensor | None) -> None:
         """One row on, unless GradScaler skipped the step; all on the device. The last row holds to the end."""
         if self._frozen:
             return

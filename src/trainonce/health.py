@@ -276,7 +276,7 @@ class StepWatch:
     def idle_step(self, attachment: Attachment) -> None:
         """A step of the optimizer before which the criterion was not called."""
         self._idle += 1
-        if self._idle == PATIENCE and attachment.criterion.learned and not attachment.criterion._calls.calls:
+        if self._idle == PATIENCE and attachment.criterion.learned and not attachment.criterion._training_calls:
             warn(attachment.criterion, NeverCalled, steps=self._idle)
 
     def before_step(self, exponents: Tensor) -> None:
@@ -304,7 +304,7 @@ class StepWatch:
         if distributed.is_sharded(exponents):
             return  # its values would need a collective call; the sharding keeps the ranks equal
         mu = exponents.detach()
-        parts = [criterion.weights, mu, _padded(criterion, mu)]
+        parts = [criterion.weights, mu, _last_losses(criterion, mu)]
         if attachment.synced and distributed.is_distributed(attachment.process_group):
             parts.append(distributed.spread(mu, attachment.process_group))
         self._reading = (attachment.steps, Readback(torch.cat([p.to(mu.dtype) for p in parts])))
@@ -333,7 +333,9 @@ class StepWatch:
         criterion = attachment.criterion
         first = self._first = sample if criterion.frozen else self._first or sample  # frozen ones need not move
         zero = {t for t, v in zip(criterion.terms, sample.losses, strict=True) if v == 0}
-        for category, found in diagnose(criterion.terms, sample, first, _starting(criterion), self._zero & zero):
+        for category, found in diagnose(
+            criterion.terms, sample, first, criterion._weights_of_init(), self._zero & zero
+        ):
             warn(criterion, category, **found, **_lr_of(category, attachment))
         self._zero = zero
 
@@ -367,17 +369,10 @@ def _differ(exponents: Tensor, other: Tensor) -> Tensor:
     return torch.isclose(exponents, other, rtol=0, atol=0, equal_nan=True).logical_not().any()
 
 
-def _starting(criterion: CompositeLoss) -> list[float]:
-    """The weights of init, without asking the device."""
-    top = max(0.0, *criterion._init_exponents)
-    ratios = [math.exp(mu - top) for mu in (0.0, *criterion._init_exponents)]
-    return [ratio / sum(ratios) for ratio in ratios]
-
-
-def _padded(criterion: CompositeLoss, like: Tensor) -> Tensor:
-    if criterion._last is None:
-        return torch.full((len(criterion.terms),), math.nan, dtype=like.dtype, device=like.device)
-    return criterion._last.padded()
+def _last_losses(criterion: CompositeLoss, like: Tensor) -> Tensor:
+    """The losses of the last call, NaN for what is absent."""
+    last = criterion._last_call
+    return like.new_full((len(criterion.terms),), math.nan) if last is None else last.padded()
 
 
 def _lr_of(category: type[HealthWarning], attachment: Attachment) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from trainonce.text import names_error, quoted
+from trainonce.text import is_positive, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +42,8 @@ class Values(NamedTuple):
         return full.index_copy(0, self.present.indices, self.losses)
 
 
-def present(where: tuple[int, ...], count: int, device: torch.device) -> Present:
-    """Made on the host and sent without waiting for the device."""
+def mark_present(where: tuple[int, ...], count: int, device: torch.device) -> Present:
+    """Which of ``count`` terms are there, made on the host and sent without waiting for the device."""
     there = set(where)
     indices = torch.tensor(where, dtype=torch.int64, device="cpu").to(device, non_blocking=True)
     mask = torch.tensor([i in there for i in range(count)], device="cpu").to(device, non_blocking=True)
@@ -72,6 +72,24 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
     if repeated:
         raise ValueError(f"{owner} needs distinct term names; {quoted(repeated)} appears more than once.")
     return names
+
+
+def starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
+    """The exponents that ``init`` asks for, or an error that says what it must be."""
+    auxiliary = terms[1:]
+    if isinstance(init, Mapping):
+        if set(init) != set(auxiliary):
+            raise names_error("init, as a dict with one value for each auxiliary term,", auxiliary, list(init))
+        table = dict(init)
+    else:
+        table = dict.fromkeys(auxiliary, init)
+    for term, value in table.items():
+        if not is_positive(value):
+            raise ValueError(
+                f"init is the starting ratio of a term's weight to the base weight and must be a positive number; "
+                f"got {value!r} for {term!r}. To start from almost nothing use a small one, such as 1e-3."
+            )
+    return tuple(math.log(table[term]) for term in auxiliary)
 
 
 def collect(

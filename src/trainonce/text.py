@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +37,11 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 def is_number(value: object) -> bool:
     """Whether it is a real number, numpy's included; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_positive(value: object) -> bool:
+    """Whether it is a finite real number above 0."""
+    return is_number(value) and 0 < cast("float", value) < math.inf
 
 
 def quoted(names: Iterable[object]) -> str:

@@ -315,7 +315,7 @@ def _put_back(pl_module: LightningModule, name: str) -> None:
 
 def _is_attached(criterion: CompositeLoss) -> bool:
     """Whether to an optimizer that still exists."""
-    return criterion.attachment is not None and criterion.attachment._optimizer() is not None
+    return criterion.attachment is not None and criterion.attachment.has_optimizer
 
 
 def _leaves(configured: Any) -> Iterator[Any]:

@@ -170,7 +170,7 @@ class PeerLoss(FixedLoss):
             self.fixed.copy_(gradient / gradient.sum())
             self._show()
 
-    def _stepped(self, found_inf: Tensor | None) -> None:
+    def _after_step(self, found_inf: Tensor | None) -> None:
         if found_inf is not None and found_inf.item():  # GradScaler skipped it
             return
         self._stepped_on = True
