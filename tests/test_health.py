@@ -15,7 +15,7 @@ import trainonce
 from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
 
 TERMS = ["fit", "small", "smooth"]
-DOCS = Path(__file__).parents[1] / "docs" / "reference" / "health.md"
+DOCS = Path(trainonce.__file__).parent / "health.md"
 
 
 def categories():
