@@ -1,4 +1,4 @@
-"""The command ``trainonce``: compare, run, report, recipes, plans."""
+"""The command ``trainonce``: compare, run, report, recipes, plans, explain."""
 
 from __future__ import annotations
 
@@ -184,6 +184,20 @@ def plans_list(asked: argparse.Namespace) -> int:
     return 0
 
 
+def explain(asked: argparse.Namespace) -> int:
+    from trainonce import explain as topics
+
+    if asked.topic is None:
+        print(topics.overview())
+        return 0
+    topic = topics.find(asked.topic)
+    if topic is None:
+        print(topics.unknown(asked.topic), file=sys.stderr)
+        return 2
+    topics.show(topic)
+    return 0
+
+
 # Parts of them
 
 
@@ -351,6 +365,9 @@ def _parser() -> argparse.ArgumentParser:
     four.set_defaults(command=recipes)
     five = commands.add_parser("plans", help="list the ways to choose weights")
     five.set_defaults(command=plans_list)
+    six = commands.add_parser("explain", help="say what a warning means and how to fix it, or list all warnings")
+    six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")
+    six.set_defaults(command=explain)
     return parser
 
 

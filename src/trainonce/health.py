@@ -38,8 +38,18 @@ class HealthWarning(UserWarning):
     text: ClassVar[str]
 
     @classmethod
-    def anchor(cls) -> str:
-        return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+    def topic(cls) -> str:
+        """The name of its section in ``health.md``, which ``trainonce explain`` prints."""
+        return topic_of(cls.__name__)
+
+
+def topic_of(name: str) -> str:
+    """The name of a class in the spelling of a topic.
+
+    >>> topic_of("NotMoving")
+    'not-moving'
+    """
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
 class NotInOptimizer(HealthWarning):
@@ -194,7 +204,7 @@ def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
     if category.__name__ in given:
         return
     given.add(category.__name__)
-    text = f"{category.text.format(**facts)} [docs/reference/health.md#{category.anchor()}]"
+    text = f"{category.text.format(**facts)} Run `trainonce explain {category.topic()}` for the fix."
     warnings.warn(text, category, stacklevel=_level())
 
 
