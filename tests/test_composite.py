@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import trainonce
-from trainonce import CompositeLoss, attach, distributed, health
+from trainonce import CompositeLoss, attach, distributed, health, watch
 from trainonce import functional as F
 
 
@@ -437,4 +437,4 @@ def test_counting_calls_has_no_part_in_averaging(monkeypatch):
     monkeypatch.setattr(distributed, "is_distributed", lambda group=None: True)
     monkeypatch.setattr(distributed, "check_placement", lambda checked: pytest.fail("the watch checked the placement"))
     monkeypatch.setattr(attachment, "start_averaging", lambda: pytest.fail("the watch started averaging"))
-    health.CallWatch().count(criterion, eager=True)
+    watch.CallWatch().count(criterion, eager=True)

@@ -11,7 +11,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import trainonce
-from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
+from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay, watch
 
 TERMS = ["fit", "small", "smooth"]
 
@@ -184,9 +184,9 @@ def ranks_differ(tmp_path):
         loop = Loop().attach()
         patch.setattr(distributed, "is_distributed", lambda group=None: True)
         patch.setattr(distributed, "check_placement", lambda criterion: None)
-        patch.setattr(distributed, "average", lambda tensor, group=None: None)
-        patch.setattr(distributed, "broadcast", lambda tensor, group=None: None)
-        patch.setattr(distributed, "spread", lambda tensor, group=None: torch.full_like(tensor, 1e-3))
+        patch.setattr(distributed, "average_", lambda tensor, group=None: None)
+        patch.setattr(distributed, "broadcast_", lambda tensor, group=None: None)
+        patch.setattr(distributed, "rank_difference", lambda tensor, group=None: torch.full_like(tensor, 1e-3))
         loop.run(120)
 
 
@@ -370,12 +370,12 @@ def test_replayed_weights_are_never_reproached():
 
 
 def test_scales_just_below_the_limit_are_fine():
-    sample = health.Sample(10, [0.5, 0.5], [0.0], [99.0, -1.0])
-    assert list(health.diagnose(("a", "b"), sample, sample, [0.5, 0.5], set())) == []
+    sample = watch.Sample(10, [0.5, 0.5], [0.0], [99.0, -1.0])
+    assert list(watch.diagnose(("a", "b"), sample, sample, [0.5, 0.5], set())) == []
     over = sample._replace(losses=[-100.0, 1.0])
-    assert [c for c, _ in health.diagnose(("a", "b"), over, over, [0.5, 0.5], set())] == [health.OtherScale]
+    assert [c for c, _ in watch.diagnose(("a", "b"), over, over, [0.5, 0.5], set())] == [health.OtherScale]
     early = over._replace(step=1)  # an untrained model's consistency is near 0 and says nothing yet
-    assert list(health.diagnose(("a", "b"), early, early, [0.5, 0.5], set())) == []
+    assert list(watch.diagnose(("a", "b"), early, early, [0.5, 0.5], set())) == []
 
 
 def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
@@ -386,7 +386,7 @@ def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
             made.append(loop.criterion.attachment.steps)
             super().__init__(tensor)
 
-    monkeypatch.setattr(health, "Readback", Counted)
+    monkeypatch.setattr(watch, "Readback", Counted)
     loop = Loop().attach()
     loop.run(1010)
     assert made == [1, 1, 10, 10, 100, 100, 1000, 1000]  # the state, and before the next step whether it stayed
@@ -399,7 +399,7 @@ def test_a_sample_that_is_slow_to_arrive_is_looked_at_later(monkeypatch):
         def ready(self):
             return bool(arrived)
 
-    monkeypatch.setattr(health, "Readback", Slow)
+    monkeypatch.setattr(watch, "Readback", Slow)
     loop = Loop(scales=(200.0, 1.0, 1.0), lr=1e-4).attach()
     assert given_by(loop.run, 15) == []
     arrived.append(True)
@@ -441,7 +441,7 @@ def test_a_compiled_criterion_that_nothing_trains_says_so(attached):
     compiled = torch.compile(lambda t: loop.criterion(loop.losses(0)), fullgraph=True, backend="eager")
 
     def train():
-        for t in range(health.PATIENCE + 5):
+        for t in range(watch.PATIENCE + 5):
             loop.optimizer.zero_grad()
             compiled(t).backward()
             loop.optimizer.step()

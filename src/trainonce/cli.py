@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from trainonce.study import Study, Task
 
-#: What a comparison consists of where nothing is said.
+#: The plans of a comparison that names none.
 PLANS = "one-shot,grid,uniform,base,final,replay"
 
 
-class Problem(Exception):  # noqa: N818 it is the user's to solve, not the program's
-    """Something a person can mend, in one sentence."""
+class Problem(Exception):  # noqa: N818 the user's, not the program's
+    """A mistake in the command line or the task, in one sentence."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +63,7 @@ def _together(command: Callable[[argparse.Namespace], int], asked: argparse.Name
             try:
                 task = load_task(asked.task).using(**_settings(asked))
             except (Problem, ImportError, ValueError, OSError):
-                task = None  # the first process meets the same, and says it
+                task = None  # the first process meets the same error and reports it
             return torchrun.follow(task, device)
         asked.workers, asked.device = 0, device
         try:
@@ -170,7 +170,7 @@ def _described(task: Task) -> str:
     return "\n".join(lines)
 
 
-#: How a docstring tells of a parameter: up to the next, or to an empty line.
+#: A parameter in a docstring: up to the next one, or to an empty line.
 PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n:param|\n\n|\Z)", re.DOTALL)
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from trainonce import checkpoint, distributed, functional, health
+from trainonce import checkpoint, distributed, functional, health, watch
 from trainonce.call_state import CallState
-from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stacked, starting_exponents
+from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
 from trainonce.text import is_positive, quoted
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ class CompositeLoss(nn.Module):
         self._tally: Tally | None = None
         self._call_state = CallState()
         self._start: Tensor | None = None
-        self._calls = health.CallWatch()
+        self._calls = watch.CallWatch()
 
     def reset_parameters(self) -> None:
         """Set the exponents to their start; needed once after meta-device initialisation and ``to_empty``."""
         with torch.no_grad():
             start = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=self.exponents.device)
-            self.exponents.copy_(distributed.sharded_like(start, self.exponents))
+            self.exponents.copy_(distributed.shard_like(start, self.exponents))
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Keep start and precision under Transformers' ``from_pretrained``.
@@ -109,10 +109,10 @@ class CompositeLoss(nn.Module):
         before = self._parameters.get(name)
         replaced = before is not None and before.is_meta and param is not None and not param.is_meta
         if replaced and self.learned and not self._loading:
-            param = self._materialised(param, before.dtype)  # type: ignore[arg-type, union-attr]
+            param = self._materialise(param, before.dtype)  # type: ignore[arg-type, union-attr]
         super().register_parameter(name, param)
 
-    def _materialised(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+    def _materialise(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
         if distributed.is_sharded(param):
             return param
         from_file = getattr(param, "_is_hf_initialized", False)
@@ -139,8 +139,8 @@ class CompositeLoss(nn.Module):
         if not len(given):
             if tracking:
                 self._note(Values(exponents.new_full((len(self.terms),), math.nan), None))
-            return _nothing(exponents)
-        values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
+            return _zero_loss(exponents)
+        values = Values(stack(self.terms, given, where), None if where is None else self._mark_present(where))
         if values.losses.device != exponents.device:
             raise ValueError(
                 f"The losses are on {values.losses.device}, the criterion is on {exponents.device}. "
@@ -155,7 +155,7 @@ class CompositeLoss(nn.Module):
             total = functional.sum_of_present(weights, values.losses, values.present.indices)
         return total if self.scale == 1.0 else total * self.scale
 
-    def _present(self, where: tuple[int, ...]) -> Present:
+    def _mark_present(self, where: tuple[int, ...]) -> Present:
         device = self.exponents.device
         if torch.compiler.is_compiling():
             return mark_present(where, len(self.terms), device)
@@ -165,7 +165,7 @@ class CompositeLoss(nn.Module):
         """The weights, differentiable in the exponents that this call may move."""
         mu: Tensor = exponents
         if type(mu) is not nn.Parameter:
-            mu = distributed.whole(mu)
+            mu = distributed.unshard(mu)
         if mu.dtype.itemsize < 4:
             health.warn(self, health.LowPrecision, dtype=mu.dtype)
             mu = mu.float()
@@ -191,7 +191,7 @@ class CompositeLoss(nn.Module):
         apart = list(given.unbind()) if isinstance(given, Tensor) else given
         if not apart:
             return given, where
-        values = stacked(self.terms, [loss.detach() for loss in apart], where)
+        values = stack(self.terms, [loss.detach() for loss in apart], where)
         finite = torch.isfinite(values).tolist()  # the policy's one read-back
         if all(finite):
             return given, where
@@ -282,7 +282,7 @@ class CompositeLoss(nn.Module):
     def weights(self) -> Tensor:
         """The current weights of all terms, base first; detached, they sum to 1."""
         mu = self.exponents.detach()
-        return functional.weights(mu if type(self.exponents) is nn.Parameter else distributed.whole(mu))
+        return functional.weights(mu if type(self.exponents) is nn.Parameter else distributed.unshard(mu))
 
     @property
     def learned(self) -> bool:
@@ -318,7 +318,7 @@ class CompositeLoss(nn.Module):
                 given, where = collect(self.terms, losses, terms)
                 if not len(given):
                     return self.exponents.new_zeros(())
-                values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
+                values = Values(stack(self.terms, given, where), None if where is None else self._mark_present(where))
         elif self._last_call is not None:
             values = self._last_call
         else:
@@ -342,7 +342,7 @@ class CompositeLoss(nn.Module):
         Nothing is read back from the device until the logger asks for a number.
         """
         scalars = {f"weight/{t}": w for t, w in zip(self.terms, self.weights.unbind(), strict=True)}
-        mu = distributed.whole(self.exponents.detach())
+        mu = distributed.unshard(self.exponents.detach())
         scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
         if self._last_call is not None:
             last = self._last_call.padded().unbind()
@@ -413,7 +413,7 @@ class CompositeLoss(nn.Module):
             "_attachment": None,
             "_tally": None,
             "_call_state": CallState(),
-            "_calls": health.CallWatch(),
+            "_calls": watch.CallWatch(),
         }
 
     def get_extra_state(self) -> Tensor:
@@ -461,7 +461,7 @@ class CompositeLoss(nn.Module):
         for key, reorder in self._saved_by_term().items():
             saved = state_dict.get(prefix + key)
             if isinstance(saved, Tensor) and order is not None:
-                saved = distributed.sharded_like(distributed.whole(saved)[reorder(order)], saved)
+                saved = distributed.shard_like(distributed.unshard(saved)[reorder(order)], saved)
             if isinstance(saved, Tensor) and saved.dtype.itemsize < 4:
                 saved = saved.float()
             if saved is not None:
@@ -480,7 +480,7 @@ class CompositeLoss(nn.Module):
         return {"exponents": lambda order: [i - 1 for i in order[1:]]}
 
 
-def _nothing(exponents: nn.Parameter) -> Tensor:
+def _zero_loss(exponents: nn.Parameter) -> Tensor:
     """The loss of a batch from which nothing can be learned: a zero that backward accepts."""
     return (0 * exponents).sum() if exponents.requires_grad else exponents.new_zeros((), requires_grad=True)
 

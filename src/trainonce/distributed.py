@@ -2,7 +2,7 @@
 
 Where the criterion lies inside a DistributedDataParallel or FSDP2-sharded module and is called in its forward, the
 wrapper averages the exponents' gradient. Everywhere else (beside the model, ignored by the wrapper) nobody would, and
-the ranks would drift apart without a word. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
+the ranks would drift apart unnoticed. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
 backward pass has accumulated the exponents' gradient, it is averaged over the ranks. That is before clipping and before
 GradScaler looks for infinities, so every rank takes the same decision; averaging twice changes nothing, so it is right
 under accumulation and beside a wrapper that averages too. Only under ``DistributedDataParallel.join`` it must be off
@@ -32,9 +32,9 @@ __all__ = ["exponents_of", "keep_out", "model_parameters"]
 
 
 def keep_out(module: nn.Module) -> set[nn.Parameter]:
-    """Take the exponents of every criterion inside ``module`` out of the wrapper's hands; call it before wrapping.
+    """Have a wrapper leave the exponents of every criterion inside ``module`` alone; call it before wrapping.
 
-    DistributedDataParallel obeys without more; FSDP2 takes the returned set:
+    For DistributedDataParallel that is all; FSDP2 takes the returned set:
     ``fully_shard(model, ignored_params=trainonce.keep_out(model))``. :func:`trainonce.attach` then averages the
     exponents' gradient itself, so the criterion may be called anywhere, also outside the wrapped module's forward.
 
@@ -80,10 +80,11 @@ class AverageGradient:
 
     def __call__(self, parameter: Tensor) -> None:
         if parameter.grad is not None and is_distributed(self.group):
-            average(parameter.grad, self.group)
+            average_(parameter.grad, self.group)
 
 
 def is_distributed(group: Group = None) -> bool:
+    """Whether several ranks train together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
 
 
@@ -96,21 +97,21 @@ def on_any_rank(flag: bool) -> bool:
     return any(flags)
 
 
-def average(tensor: Tensor, group: Group = None) -> None:
+def average_(tensor: Tensor, group: Group = None) -> None:
     """Replace ``tensor`` by its mean over the ranks. Gloo has no mean, so sum and divide."""
     dist.all_reduce(tensor, group=group)
     tensor.div_(dist.get_world_size(group))
 
 
-def spread(tensor: Tensor, group: Group = None) -> Tensor:
+def rank_difference(tensor: Tensor, group: Group = None) -> Tensor:
     """How far the ranks differ, elementwise: maximum minus minimum. A collective call."""
     both = torch.stack((tensor, -tensor))
     dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
     return both.sum(0)
 
 
-def broadcast(tensor: Tensor, group: Group = None) -> None:
-    """Give every rank the first rank's values."""
+def broadcast_(tensor: Tensor, group: Group = None) -> None:
+    """Replace ``tensor`` by the first rank's values."""
     first = 0 if group is None else dist.get_global_rank(group, 0)
     dist.broadcast(tensor, src=first, group=group)
 
@@ -146,6 +147,7 @@ def _ddp_wrappers() -> list[DistributedDataParallel]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
+    """Whether the tensor is a DTensor."""
     if type(tensor) is nn.Parameter or not dist.is_available():
         return False
     from torch.distributed.tensor import DTensor
@@ -153,7 +155,7 @@ def is_sharded(tensor: Tensor) -> bool:
     return isinstance(tensor, DTensor)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def unshard(tensor: Tensor) -> Tensor:
     """The full tensor of a sharded one (a collective call); its gradient is averaged over the ranks on the way back."""
     if not is_sharded(tensor):
         return tensor
@@ -163,7 +165,7 @@ def whole(tensor: Tensor) -> Tensor:
     return sharded.full_tensor(grad_placements=[Partial("avg")] * sharded.device_mesh.ndim)
 
 
-def sharded_like(full: Tensor, tensor: Tensor) -> Tensor:
+def shard_like(full: Tensor, tensor: Tensor) -> Tensor:
     """``full``, which every rank holds, sharded as ``tensor`` is. No communication."""
     if not is_sharded(tensor):
         return full

@@ -112,7 +112,7 @@ def regularizer(exponents: Tensor, parts: Collection[str] = REGULARIZER_PARTS) -
     the uniform distribution: the softplus favours the base term (for K = 1 it lies at :math:`\mu = -1.2785`).
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
-    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper prints both.
+    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper has both.
 
     >>> regularizer(torch.tensor([0.0]))
     tensor(0.)
@@ -137,7 +137,7 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
             \lambda_i \Bigl(\mu_i - \sum_{j=0}^{K} \lambda_j \mu_j\Bigr) + \sigma(\mu_i), \quad i = 1, \dots, K
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
-    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper prints both.
+    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper has both.
 
     >>> regularizer_grad(torch.tensor([0.0, -1.0]))
     tensor([0.5656, 0.1377])

@@ -1,4 +1,4 @@
-"""Words of error messages: quoted names, the likely typing error, what counts as a number."""
+"""Parts of error messages: quoted names, suggestions for misspelled ones, and checks of numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) -> ValueError:
-    """One sentence for wrong names: what was expected, what was found, and the likely typing error."""
+    """The error for wrong names: what was expected, what was found, and the names that were probably meant."""
     text = f"{owner} expects {quoted(expected)}; got {quoted(found) or 'nothing'}."
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
@@ -29,13 +29,13 @@ def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) ->
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the likely one, if there is any."""
+    """A suggestion to end an error about an unknown name; empty if no candidate is similar."""
     guess = _closest(name, list(candidates))
     return f" Did you mean {guess!r}?" if guess else ""
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a real number, numpy's included; True and False are not."""
+    """Whether it is a real number, including numpy's but not True and False."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -45,6 +45,7 @@ def is_positive(value: object) -> bool:
 
 
 def quoted(names: Iterable[object]) -> str:
+    """The names in quotation marks, separated by commas."""
     return ", ".join(repr(name) for name in names)
 
 

@@ -11,7 +11,7 @@ from trainonce import attachment as core
 from trainonce import distributed, extras
 from trainonce.composite import CompositeLoss
 from trainonce.integrations import _schedulers
-from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrapped
+from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrap
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, *args: Any, **kwargs: Any) -> None:
         super()._load_optimizer_and_scheduler(*args, **kwargs)
-        _schedulers.complete([self.lr_scheduler], unwrapped(self.optimizer))
+        _schedulers.complete([self.lr_scheduler], unwrap(self.optimizer))
 
     def _attach(self) -> None:
-        criterion, optimizer = _criterion_of(self), unwrapped(self.optimizer)
+        criterion, optimizer = _criterion_of(self), unwrap(self.optimizer)
         attachment = criterion.attachment
         if self._decay is not None and (attachment is None or attachment is not self._attachment):
             self._attachment = core.attach(
