@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce import distributed, functional, health, param_groups, watch
+from trainonce.composite import CompositeLoss
 from trainonce.history import History, Tally, row
 from trainonce.text import is_number, quoted
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from trainonce.composite import CompositeLoss
     from trainonce.terms import Values
 
 __all__ = ["PRESETS", "Attachment", "attach"]
@@ -384,8 +384,6 @@ def _exclude_from_graph(function: Callable[..., None]) -> Callable[..., None]:
 
 def _unwrap(criterion: Any) -> Any:
     """The criterion inside torch.compile(criterion) or a parallel wrapper of it."""
-    from trainonce.composite import CompositeLoss
-
     for name in ("_orig_mod", "module"):
         inner = getattr(criterion, name, None)
         if isinstance(criterion, nn.Module) and isinstance(inner, CompositeLoss):
@@ -399,8 +397,6 @@ def _check_strength(name: str, value: object) -> None:
 
 
 def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
-    from trainonce.composite import CompositeLoss
-
     if not isinstance(criterion, CompositeLoss):
         raise TypeError(f"attach needs a trainonce.CompositeLoss; got {type(criterion).__name__}.")
     if criterion.attachment is not None and not criterion.attachment.has_optimizer:

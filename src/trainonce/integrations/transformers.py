@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from trainonce import attachment as core
-from trainonce import distributed, extras
+from trainonce import extras, parameters
 from trainonce.composite import CompositeLoss
 from trainonce.integrations import _schedulers
 from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrap
@@ -82,7 +82,7 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
                 self._attachment = None
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        distributed.keep_out(self.model)  # DDP comes next; so the criterion may be called in compute_loss too
+        parameters.keep_out(self.model)  # DDP comes next; so the criterion may be called in compute_loss too
         return super().create_optimizer(*args, **kwargs)
 
     def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ class _WithoutExponents:
         self._model = model
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        return iter(distributed.model_parameters(self._model))
+        return iter(parameters.model_parameters(self._model))
 
 
 def _numbers(scalars: dict[str, Tensor]) -> dict[str, float]:
