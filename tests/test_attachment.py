@@ -72,6 +72,7 @@ def test_every_optimizer(kind, settings, named):
     assert optimizer.param_groups[-1]["name"] == "loss_weights"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "tolerance"),
     # Compiled, torch's own AdamW corrects its bias in float32 and is off by 1e-6, with or without us.

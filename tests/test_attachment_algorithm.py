@@ -75,6 +75,7 @@ def test_sgdw_with_attach_is_algorithm_1(rho, foreach):
 # Balance points
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 @pytest.mark.parametrize("rho", [2.0, 20.0])
 def test_adams_balance(rho):
@@ -90,6 +91,7 @@ def test_adams_balance(rho):
         torch.testing.assert_close(mu.exp(), torch.full_like(mu, 1 / (rho - 1)), rtol=2e-3, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 def test_adams_balance_with_noise():
     """Gradient noise of coefficient of variation c shrinks Adam's step to s = 1 / sqrt(1 + c^2)."""
@@ -99,6 +101,7 @@ def test_adams_balance_with_noise():
     assert path[2000:].exp().mean().item() == pytest.approx(s / (20 - s), rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 def test_adam_has_no_balance_below_s():
     def adam(p):
@@ -109,6 +112,7 @@ def test_adam_has_no_balance_below_s():
     assert ends[2] - ends[1] > 0.5  # still rising at lr * (s - rho)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 def test_sgds_balance():
     """K = 1: the optimizer amplifies the loss's part by 1 / (1 - beta), and not the decay."""

@@ -265,6 +265,7 @@ def test_another_criterion_gets_its_own_warning():
 # No false alarms: here every warning is an error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["paper", "softplus"])
 @pytest.mark.parametrize("init", [1e-3, 0.1, 3.0])
 def test_a_thousand_healthy_steps(preset, init):
@@ -351,6 +352,7 @@ def healthy_variants():
     return [value for value in locals().values() if callable(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", healthy_variants(), ids=lambda f: f.__name__)
 def test_no_false_alarm(variant):
     assert given_by(variant, Loop()) == []

@@ -62,6 +62,7 @@ step()
 """
 
 
+@pytest.mark.slow
 def test_kill_at_several_moments_and_the_end_of_python(tmp_path):
     moments = [1, 4, 5, 23, 60]
     # Forking a process of several threads is what is tested; autograd refuses it only where it has seen a GPU.
@@ -79,6 +80,7 @@ def test_kill_at_several_moments_and_the_end_of_python(tmp_path):
     assert History.load(tmp_path / "end.jsonl").columns()["step"] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_every_torn_end_is_dropped_and_resumed_from(tmp_path):
     history = History(tmp_path / "run.jsonl")
     Run(history).steps(3)
