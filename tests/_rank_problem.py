@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -16,6 +17,11 @@ import trainonce
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+
+NEEDS_RANKS = [
+    pytest.mark.dist,
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo"),
+]
 
 TERMS = ("fit", "far", "size", "bend")
 STEPS = 5

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from _rank_problem import (
     HALF,
+    NEEDS_RANKS,
     PLACEMENTS,
     SETTINGS,
     STEPS,
@@ -41,10 +42,7 @@ from torch.nn.parallel import DistributedDataParallel
 import trainonce
 from trainonce import functional
 
-pytestmark = [
-    pytest.mark.dist,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo"),
-]
+pytestmark = NEEDS_RANKS
 
 
 # One exponent on two ranks leaves one of them an empty shard; the settings do not change that.

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from _rank_problem import (
     HALF,
+    NEEDS_RANKS,
     STEPS,
     TERMS,
     Net,
@@ -31,10 +32,7 @@ import trainonce
 if TYPE_CHECKING:
     from _two_ranks import TwoRanks
 
-pytestmark = [
-    pytest.mark.dist,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo"),
-]
+pytestmark = NEEDS_RANKS
 
 
 # History and checkpoints

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from _rank_problem import (
     HALF,
+    NEEDS_RANKS,
     PLACEMENTS,
     Net,
     Placed,
@@ -32,10 +33,7 @@ from trainonce import functional
 if TYPE_CHECKING:
     from _two_ranks import TwoRanks
 
-pytestmark = [
-    pytest.mark.dist,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo"),
-]
+pytestmark = NEEDS_RANKS
 
 
 # FSDP2: before any forward, foreign groups, clipping, precision
