@@ -220,7 +220,7 @@ def load_task(text: str) -> Task:
     """The task that a text names: a recipe, ``file.py``, ``file.py:name`` or ``package.module:name``."""
     from trainonce.recipes import load
     from trainonce.study import Task
-    from trainonce.study.worker import load_file
+    from trainonce.study.executors.run_trial import load_file
 
     if text in RECIPES:
         return load(text)

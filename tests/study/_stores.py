@@ -6,10 +6,10 @@ import json
 import math
 import random
 
-from trainonce.study.peers import Peer
 from trainonce.study.search import Search
 from trainonce.study.store import Record, Store
 from trainonce.study.weightings import HISTORY, Final, Fixed, Learned, Replay, key_of
+from trainonce.study.weightings.peers import Peer
 
 IDENTITY = "0123456789abcdef"
 

@@ -6,9 +6,9 @@ import _tasks
 import pytest
 
 from trainonce.study import task
-from trainonce.study.peers import Peer
 from trainonce.study.plans import ABOUT, PLANS, parse, split
 from trainonce.study.weightings import Final, Fixed, Learned, Replay
+from trainonce.study.weightings.peers import Peer
 
 THREE = _tasks.line
 

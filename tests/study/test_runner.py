@@ -19,8 +19,9 @@ import torch
 import torch._dynamo  # or each forked trial would load it
 
 from trainonce.fixed import FixedLoss
-from trainonce.study import Study, runner, worker
+from trainonce.study import Study, runner
 from trainonce.study import schedule as schedule_module
+from trainonce.study.executors import run_trial as worker
 from trainonce.study.schedule import Item, Schedule
 from trainonce.study.store import Record, Store
 from trainonce.study.weightings import Fixed, Learned, Replay, donor, key_of
@@ -353,7 +354,7 @@ def test_a_task_that_is_edited_while_it_runs_stops_the_study(tmp_path):
     """Its keys were computed from the file as it was."""
     file = tmp_path / "mine.py"
     file.write_text(Path(_tasks.__file__).read_text())
-    from trainonce.study.worker import load_file
+    from trainonce.study.executors.run_trial import load_file
 
     made = Study(load_file(file).line, tmp_path / "out", seeds=2).add("uniform")
     made.task.identity  # noqa: B018 computed before the edit, as when the study starts
@@ -426,7 +427,7 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_gro
     notes, out, rng = tmp_path / "notes", tmp_path / "out", random.Random(int(whole_group))
     seeds, kills, progress = 30, 0, []
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainonce.study.worker", "torch._dynamo", "_tasks"])
+    context.set_forkserver_preload(["trainonce.study.executors.run_trial", "torch._dynamo", "_tasks"])
     while kills < 25:
         process = context.Process(target=_run_noted, args=(out, notes, seeds, rng.choice([0, 1, 2])))
         process.start()
@@ -452,7 +453,7 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_gro
 def test_two_processes_on_one_store_share_the_work(tmp_path):
     notes, out = tmp_path / "notes", tmp_path / "out"
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainonce.study.worker", "torch._dynamo", "_tasks"])
+    context.set_forkserver_preload(["trainonce.study.executors.run_trial", "torch._dynamo", "_tasks"])
     pair = [context.Process(target=_run_noted, args=(out, notes, 8, workers)) for workers in (1, 2)]
     for process in pair:
         process.start()

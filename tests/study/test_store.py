@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from trainonce.study import DamagedStore, Record
-from trainonce.study.peers import Peer
 from trainonce.study.store import Store
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
+from trainonce.study.weightings.peers import Peer
 
 WEIGHTINGS = [
     Fixed.of((1.0, 10.0, 0.0)),

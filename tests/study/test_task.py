@@ -10,10 +10,10 @@ import torch
 
 import trainonce
 from trainonce.study import Task, Trial, task
+from trainonce.study.executors.run_trial import Where, load_file
 from trainonce.study.task import essence
 from trainonce.study.trial import as_float, finished
 from trainonce.study.weightings import Final, Fixed, Learned, Replay
-from trainonce.study.worker import Where, load_file
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
 

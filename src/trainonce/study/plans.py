@@ -16,9 +16,9 @@ import re
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainonce.study.peers import LEFT_OUT, PEERS, Peer
 from trainonce.study.search import RUNGS, Search
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
+from trainonce.study.weightings.peers import LEFT_OUT, PEERS, Peer
 from trainonce.text import did_you_mean, is_number, names_error, quoted
 
 if TYPE_CHECKING:

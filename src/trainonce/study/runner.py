@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 import trainonce
-from trainonce.study import worker
-from trainonce.study.peers import Peer
+from trainonce.study.executors import run_trial as worker
+from trainonce.study.executors.run_trial import UNKNOWN, Job, Where
 from trainonce.study.schedule import POLL, Item, Schedule
 from trainonce.study.store import Record, Store
 from trainonce.study.trial import CHECKPOINT, read_checkpoint
-from trainonce.study.worker import UNKNOWN, Job, Where
+from trainonce.study.weightings.peers import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +90,7 @@ def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     """What the trials will import. torch loads its compiler when an optimizer first steps, which takes a second."""
     searches = ["optuna"] if any(item.search is not None for item in everything) else []
     peers = ["torchjd.scalarization"] if any(isinstance(item.weighting, Peer) for item in everything) else []
-    return ["trainonce.study.worker", "torch._dynamo", *searches, *peers, *task.preload]
+    return ["trainonce.study.executors.run_trial", "torch._dynamo", *searches, *peers, *task.preload]
 
 
 def _look_again(schedule: Schedule, store: Store, key: str, label: str, listener: Listener) -> None:

@@ -7,8 +7,8 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
+from trainonce.study.executors.run_trial import Job
 from trainonce.study.weightings import Weighting, key_of
-from trainonce.study.worker import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

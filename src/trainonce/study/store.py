@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from trainonce.study.peers import Peer
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
+from trainonce.study.weightings.peers import Peer
 
 try:
     import fcntl

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from trainonce.recipes.segmentation.data.stylise import stylise
-from trainonce.study.orphans import end_with_parent
+from trainonce.study.executors.parent_watch import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

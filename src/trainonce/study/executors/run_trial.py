@@ -22,7 +22,7 @@ import torch
 import trainonce
 from trainonce.errors import InputError
 from trainonce.study import torchrun
-from trainonce.study.orphans import end_with_parent
+from trainonce.study.executors.parent_watch import end_with_parent
 from trainonce.study.store import Record, Status, Store
 from trainonce.study.task import Task
 from trainonce.study.trial import CHECKPOINT, Trial, finished, seed_everything

@@ -8,7 +8,7 @@ import torch
 import torchjd.scalarization as torchjd
 
 import trainonce
-from trainonce.study.peers import LEFT_OUT, PEERS, Peer, PeerLoss
+from trainonce.study.weightings.peers import LEFT_OUT, PEERS, Peer, PeerLoss
 
 TERMS = ("a", "b", "c")
 
