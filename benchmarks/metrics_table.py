@@ -20,7 +20,7 @@ from trainonce.study.weightings import Learned, Replay
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainonce.study.store import Record
+    from trainonce.study.record import Record
     from trainonce.study.weightings import Weighting
 
 DECIMALS = {"si_log": 2}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.recipes import RECIPES
-from trainonce.study import torchrun
+from trainonce.study import layout, torchrun
 from trainonce.study.runner import StoppedError
 from trainonce.text import did_you_mean
 
@@ -124,7 +124,7 @@ def run(asked: argparse.Namespace) -> int:
             print(textwrap.fill(f"It warned: {text}", 100))
         if len(record.warnings) > WARNINGS:
             print(f"and {len(record.warnings) - WARNINGS} more, in its record")
-        print(f"Recorded in {study.store.shown / 'trials' / record.key}")
+        print(f"Recorded in {study.store.shown / layout.TRIALS / record.key}")
     return _failures(study)
 
 
@@ -132,7 +132,7 @@ WARNINGS = 3  # that are shown of a run
 
 
 def report(asked: argparse.Namespace) -> int:
-    if not (asked.study / "study.json").is_file():
+    if not (asked.study / layout.MANIFEST).is_file():
         raise Problem(f"There is no study in {asked.study}: give the folder that was --out of trainonce compare.")
     _write_report(asked.study, asked.interactive)
     return 0
@@ -220,7 +220,7 @@ def load_task(text: str) -> Task:
     """The task that a text names: a recipe, ``file.py``, ``file.py:name`` or ``package.module:name``."""
     from trainonce.recipes import load
     from trainonce.study import Task
-    from trainonce.study.executors.run_trial import load_file
+    from trainonce.study.executors.task_location import load_file
 
     if text in RECIPES:
         return load(text)
@@ -322,7 +322,9 @@ def _failures(study: Study) -> int:
     count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
     print(f"\n{count}. The first, {labels[failed[0].key]}, seed {failed[0].seed}:\n", file=sys.stderr)
     print(textwrap.indent("\n".join(lines), "    "), file=sys.stderr)
-    print(f"\nThe same command runs failed trials again; logs are in {study.store.shown / 'logs'}.", file=sys.stderr)
+    print(
+        f"\nThe same command runs failed trials again; logs are in {study.store.shown / layout.LOGS}.", file=sys.stderr
+    )
     return 1
 
 
@@ -345,7 +347,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--plans", default=PLANS, metavar="LIST", help=f"plans, see 'trainonce plans' ({PLANS})")
     one.add_argument("--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 10,11,12 (3)")
     one.add_argument("--margin", type=_positive, help="acceptable loss in the metric, for the verdict (the task's own)")
-    one.add_argument("--no-report", action="store_true", help="no report.html at the end")
+    one.add_argument("--no-report", action="store_true", help=f"no {layout.REPORT} at the end")
     one.add_argument("--interactive", action="store_true", help="a report with plotly figures")
     one.set_defaults(command=compare)
 
@@ -355,7 +357,7 @@ def _parser() -> argparse.ArgumentParser:
     two.add_argument("--seed", type=_whole, default=0, help="(0)")
     two.set_defaults(command=run)
 
-    three = commands.add_parser("report", help="write the report of a study", description="Write DIR/report.html.")
+    three = commands.add_parser("report", help="write the report of a study", description=f"Write DIR/{layout.REPORT}.")
     three.add_argument("study", type=Path, metavar="DIR", help="the folder that was --out of trainonce compare")
     three.add_argument("--interactive", action="store_true", help="with plotly figures")
     three.set_defaults(command=report)

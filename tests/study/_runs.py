@@ -1,10 +1,16 @@
-"""Run a task as a user would: in this process, or with the command under torchrun."""
+"""Run a task as a user would: in this process, or with the command under torchrun; and read what was recorded."""
 
+import collections
+import functools
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import _tasks
 
 from trainonce.study import Study
+from trainonce.study.store import Store
 
 
 def train(out, task, plan="one-shot", **settings):
@@ -23,3 +29,28 @@ def torchrun(folder, *arguments, code=0):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def study(path, task=_tasks.line, plans=("one-shot", "grid(0.1,1)"), seeds=2, **settings):
+    made = Study(task.using(**settings), path, seeds=seeds)
+    for plan in plans:
+        made.add(plan)
+    made.run = functools.partial(made.run, device="cpu")  # a forked process cannot use CUDA
+    return made
+
+
+def records(path):
+    return Store(path).read_all()
+
+
+def keys_of(study):
+    return {key for item in study.items() for key in item.keys}
+
+
+def starts(notes):
+    """When each trial was started."""
+    found = collections.defaultdict(list)
+    for line in Path(notes).read_text().splitlines() if Path(notes).exists() else ():
+        key, _, when = line.partition(" ")
+        found[key].append(float(when))
+    return found

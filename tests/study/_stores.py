@@ -6,9 +6,11 @@ import json
 import math
 import random
 
+from trainonce.study.layout import HISTORY
+from trainonce.study.record import Record
 from trainonce.study.search import Search
-from trainonce.study.store import Record, Store
-from trainonce.study.weightings import HISTORY, Final, Fixed, Learned, Replay, key_of
+from trainonce.study.store import Store
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
 from trainonce.study.weightings.peers import Peer
 
 IDENTITY = "0123456789abcdef"

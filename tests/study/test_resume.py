@@ -18,9 +18,10 @@ from _tasks import TERMS
 import trainonce
 from trainonce import cli
 from trainonce.study import Study, progress, task
+from trainonce.study.layout import CHECKPOINT, HISTORY
 from trainonce.study.store import Store
-from trainonce.study.trial import CHECKPOINT, Trial, read_checkpoint
-from trainonce.study.weightings import HISTORY, Learned
+from trainonce.study.trial import Trial, read_checkpoint
+from trainonce.study.weightings import Learned
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 

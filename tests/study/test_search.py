@@ -6,8 +6,9 @@ import _tasks
 import pytest
 
 from trainonce.study import Study
+from trainonce.study.record import Record
 from trainonce.study.search import Search
-from trainonce.study.store import Record, Store
+from trainonce.study.store import Store
 from trainonce.study.weightings import Fixed
 
 TERMS, KEY = ("a", "b", "c"), "validation/error"

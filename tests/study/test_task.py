@@ -10,9 +10,9 @@ import torch
 
 import trainonce
 from trainonce.study import Task, Trial, task
-from trainonce.study.executors.run_trial import Where, load_file
+from trainonce.study.executors.task_location import TaskLocation, load_file
 from trainonce.study.task import essence
-from trainonce.study.trial import as_float, finished
+from trainonce.study.trial import as_float, check_metrics
 from trainonce.study.weightings import Final, Fixed, Learned, Replay
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
@@ -185,7 +185,7 @@ def test_a_file_named_from_here_is_found_from_elsewhere(tmp_path, monkeypatch):
         "@task(terms=['a', 'b'], metric='e', direction='minimize')\ndef near(trial): ...\n"
     )
     monkeypatch.chdir(tmp_path)
-    where = Where.of(load_file(Path("near.py")).near)
+    where = TaskLocation.of(load_file(Path("near.py")).near)
     monkeypatch.chdir("/")
     assert where.load().name == "near"
     assert where.file == str(tmp_path / "near.py")
@@ -198,7 +198,7 @@ def test_a_task_under_another_name_is_found(tmp_path):
         "renamed = task(terms=['a', 'b'], metric='e', direction='minimize')(_train)\n"
     )
     found = load_file(file).renamed
-    assert Where.of(found).load().function.__name__ == "_train"
+    assert TaskLocation.of(found).load().function.__name__ == "_train"
 
 
 def test_a_task_in_a_file_is_found_from_elsewhere(tmp_path):
@@ -209,11 +209,11 @@ def test_a_task_in_a_file_is_found_from_elsewhere(tmp_path):
         "@task(terms=['a', 'b'], metric='e', direction='minimize')\ndef mine(trial, *, steps=STEPS):\n    ...\n"
     )
     found = load_file(file).mine
-    where = Where.of(found)
+    where = TaskLocation.of(found)
     assert where.file == str(file)
     assert where.load().settings == {"steps": 7}
-    assert Where.of(_tasks.line).load() is _tasks.line
-    assert Where.of(task(**TWO)(lambda trial: None)) is None
+    assert TaskLocation.of(_tasks.line).load() is _tasks.line
+    assert TaskLocation.of(task(**TWO)(lambda trial: None)) is None
 
 
 # The trial
@@ -302,7 +302,7 @@ def test_only_a_pruner_prunes_and_it_sees_all_reports():
 
 def test_progress_is_told_now_and_then_not_at_every_step():
     told = []
-    one = trial(tell=lambda *news: told.append(news))
+    one = trial(notify=lambda *progress: told.append(progress))
     for step in range(1000):
         one.progress(step, 1000, "fine")
     assert told[0] == (0, 1000, "fine")
@@ -311,13 +311,13 @@ def test_progress_is_told_now_and_then_not_at_every_step():
 
 
 def test_what_a_function_returns_is_checked():
-    metrics, bad = finished(_tasks.line, {"validation/error": torch.tensor(1.0), "test/error": math.inf, "x": 1})
+    metrics, bad = check_metrics(_tasks.line, {"validation/error": torch.tensor(1.0), "test/error": math.inf, "x": 1})
     assert metrics == {"validation/error": 1.0, "test/error": math.inf, "x": 1.0}
     assert bad == ["test/error"]
     with pytest.raises(TypeError, match="The metric 'test/error' must be a number; got list"):
-        finished(_tasks.line, {"validation/error": 1, "test/error": []})
+        check_metrics(_tasks.line, {"validation/error": 1, "test/error": []})
     more = {"validation/error": np.float32(1), "test/error": np.array(2.0), "x": [], "y": np.int64(3)}
     with pytest.warns(UserWarning, match="The metric 'x' must be a number; got list. It is not kept"):
-        assert finished(_tasks.line, more)[0] == {"validation/error": 1.0, "test/error": 2.0, "y": 3.0}
+        assert check_metrics(_tasks.line, more)[0] == {"validation/error": 1.0, "test/error": 2.0, "y": 3.0}
     with pytest.raises(TypeError):
         as_float("it", True)

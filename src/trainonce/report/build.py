@@ -12,6 +12,7 @@ from trainonce.report.figures import CATALOGUE
 from trainonce.report.page import pictures
 from trainonce.report.page.document import page
 from trainonce.report.plotly import elements
+from trainonce.study import layout
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 
@@ -33,7 +34,7 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
     FileNotFoundError: There is no study in nowhere.
     """
     folder = Path(study_dir)
-    if not (folder / "study.json").is_file():
+    if not (folder / layout.MANIFEST).is_file():
         raise FileNotFoundError(f"There is no study in {folder}.")
     require("matplotlib.figure", "matplotlib", "study")
     if interactive:
@@ -56,21 +57,21 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
         pictures=pictures.section(summary, store),
     )
     contents = {
-        **{f"figures/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings},
-        **{f"figures/{drawing.name}.png": drawing.png for drawing in drawings},
-        "trials.csv": export.trials_csv(summary, trials).encode(),
-        "summary.json": (export.to_json(content, indent=1) + "\n").encode(),
-        "report.html": text.encode(),
+        **{f"{layout.FIGURES}/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings},
+        **{f"{layout.FIGURES}/{drawing.name}.png": drawing.png for drawing in drawings},
+        layout.TABLE: export.trials_csv(summary, trials).encode(),
+        layout.SUMMARY: (export.to_json(content, indent=1) + "\n").encode(),
+        layout.REPORT: text.encode(),
     }
     files.replace_all(folder, contents, _outdated(folder, names))
-    return folder / "report.html"
+    return folder / layout.REPORT
 
 
 def _outdated(folder: Path, names: list[str]) -> list[str]:
     """The files of figures that the last report had and this one does not have."""
     try:
-        before = json.loads((folder / "summary.json").read_bytes())["figures"]
+        before = json.loads((folder / layout.SUMMARY).read_bytes())["figures"]
         gone = [name for name in before if isinstance(name, str) and Path(name).name == name and name not in names]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [f"figures/{name}.{kind}" for name in gone for kind in ("svg", "png")]
+    return [f"{layout.FIGURES}/{name}.{kind}" for name in gone for kind in ("svg", "png")]

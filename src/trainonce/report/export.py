@@ -15,7 +15,7 @@ from trainonce.study.summary import keys_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trainonce.study.store import Record
+    from trainonce.study.record import Record
     from trainonce.study.summary import Outcome, Row, Summary
 
 FORMAT = 1

@@ -23,8 +23,8 @@
 
 from trainonce.errors import InputError as InputError
 from trainonce.errors import user_errors as user_errors
+from trainonce.study.record import Record as Record
 from trainonce.study.store import DamagedStore as DamagedStore
-from trainonce.study.store import Record as Record
 from trainonce.study.study import Study as Study
 from trainonce.study.summary import Summary as Summary
 from trainonce.study.task import Task as Task

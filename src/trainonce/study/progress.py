@@ -8,15 +8,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.study.trial import CHECKPOINT
+from trainonce.study import layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
+    from trainonce.study.record import Record
     from trainonce.study.runner import Listener
     from trainonce.study.schedule import Item
-    from trainonce.study.store import Record, Store
+    from trainonce.study.store import Store
     from trainonce.study.task import Task
 
 
@@ -26,7 +27,7 @@ def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
     there = {key for key, record in store.read().items() if key in keys and record.status != "failed"}
     if there:
         print(f"{len(there)} of {len(keys)} trials are already in {store.shown}.", flush=True)
-    if begun := sum((store.folder(key) / CHECKPOINT).is_file() for key in keys - there):
+    if begun := sum((store.folder(key) / layout.CHECKPOINT).is_file() for key in keys - there):
         what = "1 trial has a checkpoint" if begun == 1 else f"{begun} trials have checkpoints"
         print(f"{what} to go on from.", flush=True)
     make = Live if sys.stdout.isatty() else Lines
@@ -44,7 +45,7 @@ def duration(seconds: float) -> str:
 
 
 class Silent:
-    """Says nothing; the others build on it."""
+    """Shows nothing; the others build on it."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +77,8 @@ class Lines(Silent):
         rest = f"{duration(left)} left" if self._done < self._total else "all done"
         elapsed = duration(time.monotonic() - self._start)
         print(
-            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {said(record, self._task)}  ({rest})", flush=True
+            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {outcome(record, self._task)}  ({rest})",
+            flush=True,
         )
 
     def skipped(self, label: str, seed: int) -> None:
@@ -92,7 +94,7 @@ def _left_out(label: str, seed: int) -> str:
     return f"{label}  seed {seed}  left out: the one-shot run that it needs has failed"
 
 
-def said(record: Record, task: Task) -> str:
+def outcome(record: Record, task: Task) -> str:
     """How a trial ended, in a few words."""
     if record.status == "done":
         return f"{task.select} {task.metric} {record.metrics[task.select_key]:.4g}"
@@ -136,7 +138,7 @@ class Live(Silent):
         note = f"{self._done}/{self._total} trials, {duration(left)} left"
         self._progress.update(self._all, completed=self._done, note=note)
         if record.status in ("failed", "diverged"):
-            self._progress.console.print(f"{label}  seed {record.seed}  {said(record, self._task)}", markup=False)
+            self._progress.console.print(f"{label}  seed {record.seed}  {outcome(record, self._task)}", markup=False)
 
     def skipped(self, label: str, seed: int) -> None:
         self._progress.console.print(_left_out(label, seed), markup=False)

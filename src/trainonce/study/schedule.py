@@ -7,29 +7,29 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from trainonce.study.executors.run_trial import Job
+from trainonce.study.executors.base import Job
 from trainonce.study.weightings import Weighting, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trainonce.study.plans import Plan
+    from trainonce.study.record import Record
     from trainonce.study.search import Search
-    from trainonce.study.store import Record
 
-POLL = 0.5  # seconds between two looks at trials that another process is running
+POLL = 0.5  # seconds between two checks of trials that another process is running
 
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """What one plan has to do for one seed: a point, or the trials of a search one after the other."""
+    """What one plan has to do for one seed: a weighting, or the trials of a search one after the other."""
 
     plan: str
     seed: int
     keys: tuple[str, ...]
     weighting: Weighting | None = None
     search: Search | None = None
-    source: str | None = None  # the key of the trial that the point needs
+    source: str | None = None  # the key of the trial that the weighting needs
 
     @classmethod
     def of_weighting(cls, plan: str, seed: int, weighting: Weighting, identity: str) -> Item:
@@ -78,7 +78,7 @@ class Schedule:
         self.records = records
         self._items = list(everything)
         self._tried: set[str] = set()
-        self._away: dict[str, float] = {}  # trials that another process has, and when to look again
+        self._away: dict[str, float] = {}  # trials that another process has, and when to check again
         self._running: set[str] = set()
         self.since = time.time()
         self.skipped: list[Item] = []  # what needs a trial that failed
@@ -112,15 +112,17 @@ class Schedule:
         done = [self.records[k] for k in item.keys if k in self.records and k != key] if item.search else []
         return Job(key, item.seed, item.weighting, item.source, item.search, item.keys.index(key), done, self.since)
 
-    def settle(self, key: str, record: Record | None) -> None:
-        """A trial came back: with its record, or without since another process is at it."""
+    def close(self, key: str, record: Record) -> None:
+        """Take the record of a trial that has ended."""
         self._running.discard(key)
-        if record is None:
-            self._away[key] = time.monotonic() + POLL
-        else:
-            self._away.pop(key, None)
-            self._tried.add(key)
-            self.records[key] = record
+        self._away.pop(key, None)
+        self._tried.add(key)
+        self.records[key] = record
+
+    def postpone(self, key: str) -> None:
+        """Leave a trial to the other process that is running it, and check again later."""
+        self._running.discard(key)
+        self._away[key] = time.monotonic() + POLL
 
     @property
     def is_finished(self) -> bool:
@@ -133,4 +135,5 @@ class Schedule:
 
     @property
     def elsewhere(self) -> int:
+        """How many trials another process is running."""
         return sum(self._is_open(key) for key in self._away)

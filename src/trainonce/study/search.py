@@ -7,13 +7,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.study.weightings import Fixed, digest
+from trainonce.study.weightings import Fixed, digest, without_defaults
 from trainonce.text import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trainonce.study.store import Record
+    from trainonce.study.record import Record
     from trainonce.study.task import Direction
 
 RUNGS = 2  # for eta = 3 at a ninth and at a third of a training
@@ -52,8 +52,10 @@ class Search:
         return math.log(self.low), math.log(self.high)
 
     def key(self, identity: str, seed: int, number: int) -> str:
-        """The name of a search's trial; which weights it has is known only when its turn comes."""
-        return digest([identity, dataclasses.asdict(self) | {"trials": None}, seed, number])
+        """The key of a search's trial; which weights it has is known only when its turn comes."""
+        content = without_defaults(self)
+        del content["trials"]  # more trials continue the same search
+        return digest([identity, content, seed, number])
 
     def propose(
         self, terms: Sequence[str], direction: Direction, done: Sequence[Record], key: str, seed: int, number: int
@@ -89,12 +91,12 @@ class Search:
         def prune(reports: Sequence[tuple[int, float]]) -> bool:
             fresh = [(step, value) for step, value in reports if step not in reported]
             reported.update(step for step, _ in fresh)
-            return self._told(trial, fresh)
+            return self._report(trial, fresh)
 
         return prune
 
     def _study(self, terms: Sequence[str], direction: Direction, done: Sequence[Record], key: str, **tools: Any) -> Any:
-        """Optuna's study as it stands after the given trials, told in their order."""
+        """Optuna's study as it stands after the given trials, reported in their order."""
         optuna = _optuna()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(direction=direction, **tools)
@@ -107,14 +109,14 @@ class Search:
             trial = study.ask()
             for term in terms[1:]:
                 trial.suggest_float(term, self.low, self.high, log=True)
-            self._told(trial, [(step, values[metric]) for step, values in record.reports])
+            self._report(trial, [(step, values[metric]) for step, values in record.reports])
             if record.status == "done":
                 study.tell(trial, record.metrics[key])
             else:
                 study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         return study
 
-    def _told(self, trial: Any, reports: Sequence[tuple[int, float]]) -> bool:
+    def _report(self, trial: Any, reports: Sequence[tuple[int, float]]) -> bool:
         """Report to Optuna; whether it would stop there. Near the end there is nothing left to save."""
         for step, value in reports:
             if self.rung is not None and self.eta is not None and step >= self.rung * self.eta**RUNGS:

@@ -1,31 +1,24 @@
 """The store of a study: a folder with one line per finished trial, written so that no crash spoils what is there.
 
-::
-
-    trials.jsonl     one line per trial that ended, appended and synced to disk
-    study.json       the task and the plans, for the report
-    claims           empty; byte ranges of it are locked by the processes that are running a trial
-    trials/KEY/      a trial's own folder: history.jsonl, what the task saves
-    logs/KEY.txt     what it printed
-
-A trial is known by its key, a hash of the task's source and settings, the point and the seed. A lock is the operating
-system's and ends with its process, so a killed run leaves nothing behind.
+:mod:`trainonce.study.layout` names its files. A trial is known by its key, a hash of the task's source and settings,
+the weighting and the seed. A lock is the operating system's and ends with its process, so a killed run leaves nothing
+behind.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
-import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
-from trainonce.study.weightings.peers import Peer
+from trainonce.study import layout
+from trainonce.study.record import FORMAT, NewerFormatError, Record, as_json, check_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 try:
     import fcntl
@@ -34,73 +27,11 @@ except ImportError:  # pragma: no cover
         "A study locks its folder with fcntl, which this system lacks: use Linux, macOS or WSL."
     ) from None
 
-Status = Literal["done", "pruned", "diverged", "failed"]
-FORMAT = 1
-MANIFEST = 1 << 61  # the byte of the claims that stands for the manifest; trials have the first 2 ** 60
+MANIFEST_BYTE = 1 << 61  # the byte of the claims that stands for the manifest; trials have the first 2 ** 60
 
 
 class DamagedStore(UserWarning):
     """A line of the store could not be read."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """What is known of a trial that ended.
-
-    ``diverged``: it ended with a metric that is not finite, which counts as its result. ``failed``: it raised, or its
-    process died; it will be run again.
-    """
-
-    key: str
-    task: str
-    weighting: Weighting
-    seed: int
-    status: Status
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    reports: Sequence[tuple[int, Mapping[str, float]]] = ()
-    weights: Sequence[float] = ()
-    seconds: float = 0.0
-    fraction: float = 1.0
-    ended: float = 0.0
-    device: str = "cpu"
-    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    warnings: Sequence[str] = ()
-    error: Mapping[str, str] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "weighting"}
-        return {"format": FORMAT, **plain, "point": self.weighting.to_json()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Record:
-        known = {field.name: content[field.name] for field in dataclasses.fields(cls) if field.name in content}
-        known["weighting"] = read_weighting(content["point"])
-        known["reports"] = tuple((step, _numbers(values)) for step, values in content.get("reports", ()))
-        known["metrics"] = _numbers(content.get("metrics", {}))
-        known["weights"] = tuple(float(w) for w in content.get("weights", ()))
-        return cls(**known)
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items()}
-
-
-def read_weighting(content: Mapping[str, Any]) -> Weighting:
-    """The point that a record or a manifest holds."""
-    fields = {key: value for key, value in content.items() if key != "kind"}
-    match content["kind"]:
-        case "fixed":
-            return Fixed(tuple(fields["weights"]))
-        case "learned":
-            return Learned(**fields)
-        case "replay":
-            return Replay(Learned(**fields["of"]))
-        case "final":
-            return Final(Learned(**fields["of"]))
-        case "peer":
-            return Peer(**fields)
-        case other:
-            raise ValueError(f"unknown kind of point {other!r}")
 
 
 class Store:
@@ -114,7 +45,7 @@ class Store:
         self.shown = Path(path)  # as it was given, for messages
         self.path = self.shown.absolute()  # the task may change the working directory
         self.trials, self.manifest, self.claims = (
-            self.path / name for name in ("trials.jsonl", "study.json", "claims")
+            self.path / name for name in (layout.RECORDS, layout.MANIFEST, layout.CLAIMS)
         )
         if not writable:
             return
@@ -129,11 +60,11 @@ class Store:
 
     def folder(self, key: str) -> Path:
         """The folder of a trial."""
-        return self.path / "trials" / key
+        return self.path / layout.TRIALS / key
 
     def log(self, key: str) -> Path:
         """What a trial printed."""
-        return self.path / "logs" / f"{key}.txt"
+        return self.path / layout.LOGS / f"{key}.txt"
 
     # Records
 
@@ -144,7 +75,7 @@ class Store:
     def read_all(self) -> list[Record]:
         """All records in the order of their writing, also of failures that a later record of the trial replaces.
 
-        A line that cannot be read is named in a warning; its trial runs again.
+        A line that cannot be read is named in a warning; its trial runs again. A line in a newer format is an error.
         """
         found, bad = [], []
         content = self.trials.read_bytes() if self.trials.exists() else b""
@@ -152,6 +83,8 @@ class Store:
         for number, line in enumerate(lines, start=1):
             try:
                 record = Record.from_json(json.loads(line))
+            except NewerFormatError as error:
+                raise ValueError(f"{self.trials}: line {number} {error}") from None
             except (ValueError, KeyError, TypeError, AttributeError):
                 bad.append(number)
                 continue
@@ -167,7 +100,7 @@ class Store:
 
     def append(self, record: Record) -> None:
         """Add a record: wholly or not at all, and on the disk when this returns."""
-        line = json.dumps(_speakable(record.to_json()), allow_nan=False).encode() + b"\n"
+        line = json.dumps(as_json(record.to_json()), allow_nan=False).encode() + b"\n"
         try:
             with self.trials.open("r+b", buffering=0) as file, _locked(file.fileno()):
                 end = _end_of_lines(file.fileno())
@@ -208,11 +141,12 @@ class Store:
         """What the study is about, or None in a new store."""
         try:
             content = json.loads(self.manifest.read_bytes())
-            if content["format"] > FORMAT:
-                raise ValueError(f"{self.manifest} was written by a newer trainonce. Update trainonce to read it.")
-        except FileNotFoundError:
+            check_format(content["format"])
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except (json.JSONDecodeError, KeyError, TypeError):
+        except NewerFormatError as error:
+            raise ValueError(f"{self.manifest} {error}") from None
+        except (ValueError, KeyError, TypeError):
             raise ValueError(
                 f"{self.manifest} is damaged. Delete it and repeat the command that made the study; trials are kept."
             ) from None
@@ -222,7 +156,7 @@ class Store:
     def changing_manifest(self) -> Iterator[None]:
         """While it is read and written, no other process changes it."""
         with self.claims.open("r+b", buffering=0) as file:
-            fcntl.lockf(file, fcntl.LOCK_EX, 1, MANIFEST)
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, MANIFEST_BYTE)
             yield
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
@@ -257,14 +191,3 @@ def _end_of_lines(descriptor: int, block: int = 1 << 16) -> int:
             return start + newline + 1
         end = start
     return 0
-
-
-def _speakable(value: Any) -> Any:
-    """JSON has no NaN; the words keep the file readable by any reader."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(k): _speakable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_speakable(v) for v in value]
-    return value

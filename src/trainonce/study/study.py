@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import plans, progress, runner, schedule
+from trainonce.study.executors.tools import Tools
+from trainonce.study.executors.worker_process import is_worker
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 from trainonce.study.task import Task
@@ -67,6 +68,7 @@ class Study:
         device: str | None = None,
         show: bool = True,
         start: str = "forkserver",
+        executor: str | None = None,
     ) -> Summary:
         """Run whatever is missing or has failed, and summarise.
 
@@ -74,15 +76,16 @@ class Study:
         :param device: Such as ``"cpu"`` or ``"cuda:0"``. By default all GPUs, or the CPU if there is none.
         :param show: Whether to print progress.
         :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
+        :param executor: What runs the trials: ``"in-process"`` or ``"processes"``. By default by ``workers``.
         """
-        if multiprocessing.current_process().name.startswith(runner.TRIAL):
+        if is_worker():
             raise RuntimeError(
                 "The file of the task runs a study when it is loaded, and each trial loads it. Put the study under "
                 'if __name__ == "__main__":'
             )
         if not self.plans:
             raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
-        tools = runner.Tools.choose(self.task, workers, device, start)
+        tools = Tools.choose(self.task, workers, device, start, executor)
         with self.store.changing_manifest():
             self._known = self._adopt()  # another process may have added plans
             self.store.write_manifest(self._manifest())

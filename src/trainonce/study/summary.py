@@ -10,8 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study.intervals import Interval, deviation, paired
+from trainonce.study.record import Record, read_weighting
 from trainonce.study.search import Search
-from trainonce.study.store import Record, Store, read_weighting
+from trainonce.study.store import Store
 from trainonce.study.task import Splits
 from trainonce.study.weightings import Weighting, key_of
 
@@ -139,13 +140,10 @@ class Summary:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Summary:
         """The summary of the study in a folder."""
-        from pathlib import Path
-
-        if not (Path(path) / "study.json").is_file():
-            raise FileNotFoundError(f"There is no study in {path}.")
         store = Store(path, writable=False)
         manifest = store.read_manifest()
-        assert manifest is not None
+        if manifest is None:
+            raise FileNotFoundError(f"There is no study in {path}.")
         return cls(manifest, store.read_all(), store.path)
 
     # Rows

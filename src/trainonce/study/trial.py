@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import trainonce
-from trainonce.study import torchrun
-from trainonce.study.weightings import HISTORY
+from trainonce.study import layout, torchrun
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ BEAT = 0.2  # seconds between two signs of life
 
 
 class Trial:
-    """What a task's function receives: its criterion, its seed, its device, its folder, and whom to report to.
+    """What a task's function receives: its criterion, its seed, its device, its folder, and where to report.
 
     ``seed`` is also torch's, Python's and numpy's when the function starts. ``dir`` is a folder of the trial's own,
     for pictures, models and the like; it is emptied before a trial is run again, unless :meth:`save` has left a
@@ -50,7 +49,7 @@ class Trial:
         device: torch.device | str = "cpu",
         source: Path | None = None,
         pruner: Callable[[Sequence[tuple[int, float]]], bool] | None = None,
-        tell: Callable[[int, int | None, str], None] | None = None,
+        notify: Callable[[int, int | None, str], None] | None = None,
     ) -> None:
         self.seed = seed
         self.device = torch.device(device)
@@ -61,10 +60,10 @@ class Trial:
         self.steps = 0  # of the optimizer
         self.total = task.steps
         self._task, self._weighting, self._source = task, weighting, source
-        self._pruner, self._tell = pruner, tell
+        self._pruner, self._notify = pruner, notify
         self._criterion: trainonce.CompositeLoss | None = None
         self._shown: tuple[int, int | None] | None = None
-        self._note, self._told = "", 0.0
+        self._note, self._notified = "", 0.0
         self._restored: Checkpoint | None = None
         self._spent, self._began = 0.0, time.monotonic()
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
@@ -95,8 +94,8 @@ class Trial:
         if self._criterion is None:
             raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
         if self._restored is None:
-            (self.dir / HISTORY).unlink(missing_ok=True)  # of a run whose checkpoint nobody asked for
-        self.history = trainonce.History(self.dir / HISTORY, step=self.steps or None)
+            (self.dir / layout.HISTORY).unlink(missing_ok=True)  # of a run whose checkpoint nobody asked for
+        self.history = trainonce.History(self.dir / layout.HISTORY, step=self.steps or None)
         attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
 
@@ -134,7 +133,7 @@ class Trial:
         if self.history is not None:
             raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
         found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
-        if found is None or found.weighting != self._weighting.to_json():  # a search may have proposed another point
+        if found is None or found.weighting != self._weighting.to_json():  # a search may have proposed other weights
             return None
         self._restored = found
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
@@ -152,7 +151,7 @@ class Trial:
         """The part of a full training, and the seconds, that are lost if it ends now: since the last checkpoint."""
         return self.fraction - self.kept, self.seconds - self._kept_seconds
 
-    # Being heard
+    # Reporting
 
     def report(self, step: int, **metrics: float) -> None:
         """Say how the selecting split stands after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``."""
@@ -185,9 +184,9 @@ class Trial:
         return min(1.0, done / total) if total else 1.0
 
     def _beat(self) -> None:
-        if self._tell is not None and time.monotonic() - self._told > BEAT:
-            self._told = time.monotonic()
-            self._tell(*(self._shown or (self.steps, self.total)), self._note)
+        if self._notify is not None and time.monotonic() - self._notified > BEAT:
+            self._notified = time.monotonic()
+            self._notify(*(self._shown or (self.steps, self.total)), self._note)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,17 +200,13 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-#: The file of a trial's checkpoint, in its folder. It is removed when the trial has ended.
-CHECKPOINT = "checkpoint.pt"
-
-
 def write_checkpoint(folder: Path, content: Checkpoint) -> None:
     """Replace the checkpoint in one move: a kill leaves the old one or the new one."""
-    beside = folder / f"{CHECKPOINT}.part"
+    beside = folder / f"{layout.CHECKPOINT}.part"
     try:
         torch.save({field.name: getattr(content, field.name) for field in dataclasses.fields(content)}, beside)
-        os.replace(beside, folder / CHECKPOINT)
-    except (OSError, RuntimeError) as error:  # torch tells of a full disk with a RuntimeError
+        os.replace(beside, folder / layout.CHECKPOINT)
+    except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         warnings.warn(
@@ -223,7 +218,7 @@ def write_checkpoint(folder: Path, content: Checkpoint) -> None:
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint in a trial's folder, if there is one that can be read."""
-    path = folder / CHECKPOINT
+    path = folder / layout.CHECKPOINT
     if not path.is_file():
         return None
     try:
@@ -244,7 +239,7 @@ def as_float(what: str, value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def finished(task: Task, returned: Any) -> tuple[dict[str, float], list[str]]:
+def check_metrics(task: Task, returned: Any) -> tuple[dict[str, float], list[str]]:
     """The metrics a task's function returned, checked, and the names of those that count and are not finite."""
     if not isinstance(returned, dict) and not hasattr(returned, "keys"):
         raise TypeError(

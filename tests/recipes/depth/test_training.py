@@ -20,7 +20,7 @@ from trainonce.recipes.depth.model.network import Predicted
 from trainonce.recipes.depth.optimisation import rate, trained
 from trainonce.recipes.depth.settings import Settings
 from trainonce.study import Study
-from trainonce.study.trial import CHECKPOINT
+from trainonce.study.layout import CHECKPOINT
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"),

@@ -16,7 +16,7 @@ from trainonce.recipes import RECIPES, load
 from trainonce.recipes.segmentation import tasks, training
 from trainonce.recipes.segmentation.generated import streets as generated
 from trainonce.recipes.segmentation.settings import Settings
-from trainonce.study.trial import CHECKPOINT
+from trainonce.study.layout import CHECKPOINT
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from trainonce.history import History
-from trainonce.study.weightings import HISTORY
+from trainonce.study import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trainonce.study.store import Record
+    from trainonce.study.record import Record
     from trainonce.study.summary import Outcome, Summary
 
 POINTS = 250  # of a curve, at most
@@ -38,7 +38,7 @@ def read_history(summary: Summary, record: Record) -> Columns | None:
     """The columns of a trial's history, each value the mean of some successive steps; None where there is none."""
     if summary.path is None:
         return None
-    path = Path(summary.path) / "trials" / record.key / HISTORY
+    path = Path(summary.path) / layout.TRIALS / record.key / layout.HISTORY
     try:
         state = path.stat()
         return _load(path, state.st_mtime_ns, state.st_size)

@@ -11,16 +11,17 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.report.page import markup
-from trainonce.study import sentences
+from trainonce.study import layout, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from trainonce.study.store import Record, Store
+    from trainonce.study.record import Record
+    from trainonce.study.store import Store
     from trainonce.study.summary import Row, Summary
 
-FOLDER = "pictures"
+FOLDER = layout.PICTURES
 SHOWN = 4  # pictures of a trial
 LIMIT = 2_000_000  # bytes of a file
 AREA = 50_000_000  # pixels; a browser needs four bytes for each

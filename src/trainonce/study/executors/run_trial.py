@@ -1,150 +1,63 @@
-"""One trial from start to record, in this process or in one of its own."""
+"""One trial from its claim to its record, in whatever process an executor has chosen."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import importlib
-import importlib.util
 import math
-import os
 import shutil
-import signal
-import sys
 import time
 import traceback
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-import trainonce
 from trainonce.errors import InputError
-from trainonce.study import torchrun
-from trainonce.study.executors.parent_watch import end_with_parent
-from trainonce.study.store import Record, Status, Store
-from trainonce.study.task import Task
-from trainonce.study.trial import CHECKPOINT, Trial, finished, seed_everything
-from trainonce.study.weightings import Fixed, Weighting
+from trainonce.study import layout, torchrun
+from trainonce.study.executors.base import Event, Job
+from trainonce.study.record import UNKNOWN, Record, Status, versions
+from trainonce.study.trial import Trial, check_metrics, seed_everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from multiprocessing.connection import Connection
 
-    from trainonce.study.search import Search
+    from trainonce.study.store import Store
+    from trainonce.study.task import Task
 
-#: What a worker may say of a trial: how far it is; that it ended; that another process has it or has done it; that the
-#: study cannot go on, and why.
-News = tuple[Literal["beat", "end", "taken", "there", "stop"], Any]
-
-#: In the record of a search's trial that failed before it had weights.
-UNKNOWN = Fixed(())
+    #: Receives the step, the number of steps if it is known, and a note.
+    Notify = Callable[[int, int | None, str], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Where:
-    """Where another process finds a task: the file or the module, and the name in it."""
-
-    file: str | None
-    module: str
-    name: str
-
-    @classmethod
-    def of(cls, task: Task) -> Where | None:
-        """None if no other process can find it: it was made in a notebook, in a function, or by hand."""
-        function = task.function
-        module = sys.modules.get(function.__module__)
-        found = vars(module).items() if module else ()
-        names = [key for key, value in found if isinstance(value, Task) and value.function is function]
-        if not names:
-            return None
-        name = names[0]
-        file = getattr(module, "__file__", None)
-        if function.__module__ == "__main__" or getattr(module, "__trainonce_file__", False):
-            return cls(file, function.__module__, name) if file and os.path.isfile(file) else None
-        return cls(None, function.__module__, name)
-
-    def load(self) -> Task:
-        module = load_file(Path(self.file)) if self.file else importlib.import_module(self.module)
-        task = getattr(module, self.name)
-        assert isinstance(task, Task)
-        return task
-
-
-def load_file(path: Path) -> Any:
-    """The module in a file, which may import its neighbours as if it were run."""
-    path = path.absolute()  # workers may be started from another directory
-    name = f"trainonce_task_{path.stem}"
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    module.__trainonce_file__ = True  # type: ignore[attr-defined]
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A trial to run. Of a search, ``point`` is None and ``done`` holds its earlier trials."""
-
-    key: str
-    seed: int
-    weighting: Weighting | None
-    source: str | None = None  # the key of the trial that the point needs
-    search: Search | None = None
-    number: int = 0  # within the search
-    done: Sequence[Record] = ()
-    since: float = 0.0  # when the study was started: a failure recorded later is not tried again
-
-
-def run(
-    task: Task, job: Job, store: Store, device: str, tell: Callable[[int, int | None, str], None] | None = None
-) -> News:
-    """Run the trial unless somebody else has it, record it, and say how it went."""
+def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None = None) -> Event:
+    """Run the trial unless another process has it, record it, and return the event it ends with."""
     with store.claim(job.key) as mine:
         if not mine:
-            return "taken", None
+            return Event("taken")
         there = store.read().get(job.key)
         if there is not None and (there.status != "failed" or there.ended > job.since):
-            return "there", there
+            return Event("there", there)
         try:
-            record = attempt(task, job, store, device, tell)
+            record = train(task, job, store, device, notify)
         except InputError as error:
-            return "stop", str(error)
+            return Event("stop", str(error))
         try:
             store.append(record)
         except OSError as error:
-            return "stop", f"{error.strerror}."
+            return Event("stop", f"{error.strerror}.")
         if record.status == "failed" and torchrun.world_size() > 1:
-            return (
-                "stop",
-                f"The trial failed, and with it those of the other processes: {(record.error or {})['message']}",
-            )
-        return "end", record
+            message = (record.error or {})["message"]
+            return Event("stop", f"The trial failed, and with it those of the other processes: {message}")
+        return Event("end", record)
 
 
-def attempt(
-    task: Task, job: Job, store: Store, device: str, tell: Callable[[int, int | None, str], None] | None
-) -> Record:
-    """Train once and describe what came out, also when the task raises."""
+def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None) -> Record:
+    """Train once and return the record, also when the task raises."""
     folder, start = store.folder(job.key), time.time()
-    if not (folder / CHECKPOINT).is_file():
+    if not (folder / layout.CHECKPOINT).is_file():
         shutil.rmtree(folder, ignore_errors=True)
     weighting, trial, metrics, error = job.weighting, None, dict[str, float](), None
     status: Status = "failed"
-    said: list[str] = []
+    warned: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pruner = None
@@ -154,18 +67,18 @@ def attempt(
             pruner = job.search.pruner(*known)
         assert weighting is not None
         source = None if job.source is None else store.folder(job.source)
-        trial = Trial(task, weighting, job.seed, dir=folder, device=device, source=source, pruner=pruner, tell=tell)
+        trial = Trial(task, weighting, job.seed, dir=folder, device=device, source=source, pruner=pruner, notify=notify)
         torchrun.announce(weighting, job.seed, None if source is None else str(source))
         seed_everything(job.seed)
-        with _collected(said):
+        with _collect_warnings(warned):
             returned = task(trial)
             torchrun.end_trial()
             if pruner is not None and not trial.reports:
-                said.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
+                warned.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
             if trial.pruned:
                 status = "pruned"
             else:
-                metrics, not_finite = finished(task, returned)
+                metrics, not_finite = check_metrics(task, returned)
                 status = "diverged" if not_finite else "done"
             if trial.history is None:
                 raise RuntimeError(
@@ -184,17 +97,11 @@ def attempt(
             with contextlib.suppress(Exception):  # of a device that failed nothing can be read
                 trial.history.flush()  # now: later it could write between the rows of a trial that goes on
     if status != "failed":
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-    fraction, seconds = _cost(trial, status, start)
-    weights: list[float] = []
-    if trial is not None and trial._criterion is not None:
-        try:
-            weights = trial._criterion.weights.tolist()
-        except RuntimeError:
-            if status != "failed":  # of a device that failed nothing can be read
-                raise
+        (folder / layout.CHECKPOINT).unlink(missing_ok=True)
+    weights = _last_weights(trial, status)
     if not all(map(math.isfinite, weights)):
-        said.append("The weights were not finite at the end: some loss was not, or its gradient.")
+        warned.append("The weights were not finite at the end: some loss was not, or its gradient.")
+    fraction, seconds = _cost(trial, status, start)
     return Record(
         key=job.key,
         task=task.name,
@@ -208,10 +115,22 @@ def attempt(
         fraction=round(fraction, 4),
         ended=time.time(),
         device=device_name(device),
-        versions={"trainonce": trainonce.__version__, "torch": str(torch.__version__)},
-        warnings=said,
+        versions=versions(),
+        warnings=warned,
         error=error,
     )
+
+
+def _last_weights(trial: Trial | None, status: Status) -> Sequence[float]:
+    """The weights that a trial ended with; none where it had no criterion, or its device failed."""
+    if trial is None or trial._criterion is None:
+        return []
+    try:
+        return trial._criterion.weights.tolist()
+    except RuntimeError:
+        if status != "failed":  # of a device that failed nothing can be read
+            raise
+        return []
 
 
 def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:
@@ -224,6 +143,7 @@ def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, flo
 
 
 def device_name(device: str) -> str:
+    """What the record calls a device: the GPU's model, or ``"cpu"``."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
 
 
@@ -239,60 +159,16 @@ def answers(device: str) -> bool:
 
 
 @contextlib.contextmanager
-def _collected(said: list[str]) -> Iterator[None]:
-    """Keep what is warned of, each text once, and show it as usual."""
+def _collect_warnings(texts: list[str]) -> Iterator[None]:
+    """Add each warning to the texts, once, and show it as usual."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def keep(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
             text = f"{category.__name__}: {message}"
-            if text not in said:
-                said.append(text)
+            if text not in texts:
+                texts.append(text)
             show(message, category, *where, **more)
 
         warnings.showwarning = keep
         yield
-
-
-# In a process of its own
-
-
-def main(
-    where: Where,
-    settings: dict[str, Any],
-    identity: str,
-    job: Job,
-    path: str,
-    device: str,
-    threads: int,
-    pipe: Connection,
-) -> None:
-    """The whole life of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
-    end_with_parent()  # a trial whose study was killed would go on unseen, and keep its device
-    torch.set_num_threads(threads)
-    store = Store(path)
-
-    def send(news: News) -> None:
-        with contextlib.suppress(OSError):
-            pipe.send(news)
-
-    _redirect_output(store.log(job.key))
-    task = where.load().using(**settings)
-    if task.identity != identity:
-        send(("stop", f"The file of the task {task.name!r} was changed while the study was running. Start it again."))
-    else:
-        send(run(task, job, store, device, tell=lambda step, total, note: send(("beat", (step, total, note)))))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # whatever threads or processes the task has left behind
-
-
-def _redirect_output(path: Path) -> None:
-    """What the task prints goes to its log and not into the study's display."""
-    path.parent.mkdir(exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with path.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)

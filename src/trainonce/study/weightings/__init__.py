@@ -1,11 +1,11 @@
 """Weightings: what a trial trains under, one class for each way to choose the weights."""
 
-from trainonce.study.weightings.learned import HISTORY as HISTORY
-from trainonce.study.weightings.learned import Final as Final
-from trainonce.study.weightings.learned import Fixed as Fixed
+from trainonce.study.weightings.base import Weighting as Weighting
+from trainonce.study.weightings.base import digest as digest
+from trainonce.study.weightings.base import key_of as key_of
+from trainonce.study.weightings.base import without_defaults as without_defaults
+from trainonce.study.weightings.controls import Final as Final
+from trainonce.study.weightings.controls import Replay as Replay
+from trainonce.study.weightings.controls import donor as donor
+from trainonce.study.weightings.fixed import Fixed as Fixed
 from trainonce.study.weightings.learned import Learned as Learned
-from trainonce.study.weightings.learned import Replay as Replay
-from trainonce.study.weightings.learned import Weighting as Weighting
-from trainonce.study.weightings.learned import digest as digest
-from trainonce.study.weightings.learned import donor as donor
-from trainonce.study.weightings.learned import key_of as key_of

@@ -17,7 +17,7 @@ from trainonce.errors import InputError
 from trainonce.extras import require
 from trainonce.fixed import FixedLoss
 from trainonce.study import torchrun
-from trainonce.study.weightings import Weighting
+from trainonce.study.weightings.base import Weighting
 from trainonce.terms import Values, collect, stack
 from trainonce.text import did_you_mean, is_number, quoted
 
@@ -64,7 +64,7 @@ class Peer(Weighting):
     kind = "peer"
 
     def __post_init__(self) -> None:
-        """Numbers as floats, so that 2 and 2.0 are one point."""
+        """Numbers as floats, so that 2 and 2.0 are the same."""
         floats = {key: float(value) if is_number(value) else value for key, value in self.settings.items()}
         object.__setattr__(self, "settings", floats)
 

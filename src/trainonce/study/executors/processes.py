@@ -1,0 +1,193 @@
+"""Trials in processes of their own, which give back all memory, the device's too, when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import signal
+import threading
+import time
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any
+
+from trainonce.study import layout
+from trainonce.study.executors import worker_process
+from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.task_location import TaskLocation
+from trainonce.study.record import UNKNOWN, Record, versions
+from trainonce.study.schedule import POLL
+from trainonce.study.trial import read_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+    from trainonce.study.executors.tools import Tools
+    from trainonce.study.store import Store
+    from trainonce.study.task import Task
+
+
+@dataclasses.dataclass
+class _Running:
+    """A worker process at its trial."""
+
+    process: Any
+    job: Job
+    slot: int
+    start: float
+    device: str
+    fraction: float = 0.0
+
+
+class Processes:
+    """The executor with a process for each trial, several at a time, forked from a server that has torch loaded."""
+
+    def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
+        location = TaskLocation.of(task)
+        assert location is not None
+        self._task, self._location, self._store, self._tools = task, location, store, tools
+        self._context: Any = multiprocessing.get_context(tools.start)
+        if tools.start == "forkserver":
+            _start_server(self._context, ["trainonce.study.executors.worker_process", *preload])
+        self._running: dict[Connection, _Running] = {}
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._running) < self._tools.workers
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
+    def start(self, job: Job) -> None:
+        ours, theirs = self._context.Pipe(duplex=False)
+        slot = min(set(range(self._tools.workers)) - {running.slot for running in self._running.values()})
+        device = self._tools.devices[slot % len(self._tools.devices)]
+        what = (self._location, dict(self._task.settings), self._task.identity, job)
+        how = (str(self._store.path), device, self._tools.threads, theirs)
+        name = worker_process.NAME + job.key
+        process = self._context.Process(target=worker_process.main, args=what + how, name=name, daemon=False)
+        with postpone_interrupt():
+            process.start()
+            self._running[ours] = _Running(process, job, slot, time.time(), device)
+        theirs.close()
+
+    def events(self) -> Iterator[tuple[str, Event]]:
+        ready: list[Any] = wait(list(self._running), timeout=POLL)
+        # A dead worker's pipe may be held open by something it left behind, so the process is asked, too.
+        ready += [pipe for pipe, running in self._running.items() if not running.process.is_alive()]
+        for pipe in dict.fromkeys(ready):
+            running = self._running[pipe]
+            event = _receive(pipe) or self._record_death(running)
+            if event.kind == "beat":
+                step, total, _ = event.content
+                running.fraction = step / total if total else 1.0
+            else:
+                del self._running[pipe]
+                pipe.close()
+                running.process.join()
+            yield running.job.key, event
+
+    def _lost(self, running: _Running) -> tuple[float, float]:
+        """What a trial that died has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
+        folder, now = self._store.folder(running.job.key), time.time()
+        kept, total = read_checkpoint(folder), self._task.steps
+        if kept is None or not total:
+            return min(1.0, running.fraction), now - running.start
+        saved = (folder / layout.CHECKPOINT).stat().st_mtime
+        return max(0.0, min(1.0, running.fraction) - kept.steps / total), now - max(running.start, saved)
+
+    def _record_death(self, running: _Running) -> Event:
+        """Record the failure of a trial whose process ended without its last event."""
+        running.process.join()
+        job = running.job
+        log = self._store.log(job.key)
+        fraction, seconds = self._lost(running)
+        record = Record(
+            job.key,
+            self._task.name,
+            job.weighting or UNKNOWN,
+            job.seed,
+            "failed",
+            seconds=round(seconds, 3),
+            fraction=round(fraction, 4),
+            ended=time.time(),
+            device=running.device,
+            versions=versions(),
+            error={
+                "type": "ProcessDied",
+                "message": _describe_death(running.process.exitcode),
+                "traceback": log.read_text(errors="replace")[-4000:] if log.is_file() else "",
+            },
+        )
+        with self._store.claim(job.key) as mine:
+            there = self._store.read().get(job.key)
+            if there is not None and (there.status != "failed" or there.ended > running.start):
+                return Event("there", there)
+            if not mine:
+                return Event("taken")
+            self._store.append(record)
+        return Event("end", record)
+
+    def stop(self) -> None:
+        for running in self._running.values():
+            running.process.terminate()
+        for running in self._running.values():
+            running.process.join(5)
+            if running.process.is_alive():
+                running.process.kill()
+
+
+def _describe_death(code: int | None) -> str:
+    """A sentence about a process that ended with this exit code."""
+    reason = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+    hint = " Was memory short?" if code == -signal.SIGKILL else ""
+    return f"The trial's process died ({reason}).{hint}"
+
+
+def _receive(pipe: Any) -> Event | None:
+    """The next event of a worker; None if there will be none any more."""
+    try:
+        event: Event | None = pipe.recv() if pipe.poll() else None
+    except (EOFError, OSError):
+        return None
+    return event
+
+
+def _start_server(context: Any, preload: list[str]) -> None:
+    """Start the process that workers are forked from. Ctrl-C is not for it: it may be importing for seconds."""
+    context.set_forkserver_preload(preload)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def postpone_interrupt() -> Iterator[None]:
+    """Let Ctrl-C take effect only after the block.
+
+    Interrupted between its connection to the fork server and its request, a start would leave the server with half a
+    request, at which it dies with a traceback. The handler is replaced rather than the signal blocked: a signal that
+    the main thread blocks is delivered through any other thread, and Python still raises in the main one.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or not _in_main_thread():  # a handler that is not Python's cannot be put back
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if received:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

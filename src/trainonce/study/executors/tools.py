@@ -1,0 +1,107 @@
+"""Which executor a study uses, with how many workers, on which devices."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from trainonce.study.executors.in_process import InProcess
+from trainonce.study.executors.processes import Processes
+from trainonce.study.executors.task_location import TaskLocation
+from trainonce.text import did_you_mean, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trainonce.study.executors.base import Executor
+    from trainonce.study.store import Store
+    from trainonce.study.task import Task
+
+#: Every executor by name: what makes it from a task, a store, the tools and the modules that trials will import.
+EXECUTORS: dict[str, Callable[[Task, Store, Tools, list[str]], Executor]] = {
+    "in-process": InProcess,
+    "processes": Processes,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tools:
+    """How to run: by which executor, how many trials at a time, on which devices, processes started in which way."""
+
+    executor: str
+    workers: int
+    devices: tuple[str, ...]
+    start: str = "forkserver"
+
+    @classmethod
+    def choose(
+        cls,
+        task: Task,
+        workers: int | None = None,
+        device: str | None = None,
+        start: str = "forkserver",
+        executor: str | None = None,
+    ) -> Tools:
+        """The tools for what was asked; where nothing was, a process a core on the CPU, at most 8, or one a GPU.
+
+        Without a name the executor is ``"in-process"`` for 0 workers and for a task that other processes cannot load,
+        else ``"processes"``.
+        """
+        devices = (device,) if device is not None else tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
+        devices = devices or ("cpu",)
+        _check_device(devices[0])
+        if workers is not None and (not isinstance(workers, int) or workers < 0):
+            raise ValueError(f"workers is how many trainings run at a time, 0 for in this process; got {workers!r}.")
+        if executor is not None and executor not in EXECUTORS:
+            raise ValueError(
+                f"There is no executor {executor!r}; there are: {quoted(EXECUTORS)}.{did_you_mean(executor, EXECUTORS)}"
+            )
+        if executor == "in-process" and workers:
+            raise ValueError(f"The executor 'in-process' trains in this process: use workers=0; got {workers}.")
+        if executor not in (None, "in-process") and workers == 0:
+            raise ValueError(f"The executor {executor!r} needs at least 1 worker; got 0.")
+        alone = executor == "in-process" or workers == 0
+        if not alone and TaskLocation.of(task) is None:
+            if workers is not None or executor is not None:
+                raise ValueError(
+                    f"The task {task.name!r} is not in a file, so other processes cannot load it. Put it into a .py "
+                    "file, or use workers=0 to train in this process."
+                )
+            alone = True
+        if alone:
+            return cls("in-process", 0, devices, start)
+        if workers is None:
+            workers = min(cores(), 8) if devices[0] == "cpu" else len(devices)
+        return cls(executor or "processes", workers, devices, start)
+
+    @property
+    def threads(self) -> int:
+        """How many CPU threads each worker may use."""
+        return max(1, cores() // max(1, self.workers))
+
+    @contextlib.contextmanager
+    def open(self, task: Task, store: Store, preload: list[str]) -> Iterator[Executor]:
+        """The executor, stopped at the end of the block however it ends."""
+        executor = EXECUTORS[self.executor](task, store, self, preload)
+        try:
+            yield executor
+        finally:
+            executor.stop()
+
+
+def cores() -> int:
+    """How many CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_device(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ValueError(f"There is no device {device!r}: use 'cpu', 'cuda' or 'cuda:0'.") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"The device {device!r} was asked for, but torch finds no CUDA device here. Use 'cpu'.")

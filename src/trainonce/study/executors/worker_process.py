@@ -1,0 +1,72 @@
+"""The life of a worker process: load the task, run one trial, exit."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.parent_watch import end_with_parent
+from trainonce.study.executors.run_trial import run
+from trainonce.study.store import Store
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from trainonce.study.executors.task_location import TaskLocation
+
+NAME = "trial "  # how the names of worker processes begin
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker."""
+    return multiprocessing.current_process().name.startswith(NAME)
+
+
+def main(
+    location: TaskLocation,
+    settings: dict[str, Any],
+    identity: str,
+    job: Job,
+    path: str,
+    device: str,
+    threads: int,
+    pipe: Connection,
+) -> None:
+    """Run one trial of the store at ``path``, and send its events through the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
+    end_with_parent()  # a trial whose study was killed would go on unseen, and keep its device
+    torch.set_num_threads(threads)
+    store = Store(path)
+
+    def send(event: Event) -> None:
+        with contextlib.suppress(OSError):
+            pipe.send(event)
+
+    _redirect_output(store.log(job.key))
+    task = location.load().using(**settings)
+    if task.identity != identity:
+        text = f"The file of the task {task.name!r} was changed while the study was running. Start it again."
+        send(Event("stop", text))
+    else:
+        send(run(task, job, store, device, notify=lambda *progress: send(Event("beat", progress))))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # whatever threads or processes the task has left behind
+
+
+def _redirect_output(path: Path) -> None:
+    """Write what the task prints to its log and not into the study's display."""
+    path.parent.mkdir(exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)

@@ -1,0 +1,33 @@
+"""The names of all files in the folder of a study, written here and nowhere else.
+
+::
+
+    trials.jsonl     one line per trial that ended, appended and synced to disk
+    study.json       the task and the plans, for the report
+    claims           empty; byte ranges of it are locked by the processes that are running a trial
+    trials/KEY/      a trial's own folder
+        history.jsonl    losses and weights of every step
+        checkpoint.pt    where an interrupted trial goes on; removed when it has ended
+        pictures/        PNG files that the report shows
+    logs/KEY.txt     what a trial printed
+    report.html      the report, with figures/, summary.json and trials.csv
+"""
+
+from __future__ import annotations
+
+RECORDS = "trials.jsonl"
+MANIFEST = "study.json"
+CLAIMS = "claims"
+TRIALS = "trials"
+LOGS = "logs"
+
+# In a trial's folder
+HISTORY = "history.jsonl"
+CHECKPOINT = "checkpoint.pt"
+PICTURES = "pictures"
+
+# Written by the report
+REPORT = "report.html"
+SUMMARY = "summary.json"
+TABLE = "trials.csv"
+FIGURES = "figures"

@@ -1,0 +1,57 @@
+"""Fixed weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import trainonce
+from trainonce.study.weightings.base import Weighting
+from trainonce.text import is_number, quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainonce.composite import NonFinite
+    from trainonce.study.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed(Weighting):
+    """Fixed weights, which sum to 1."""
+
+    weights: tuple[float, ...]
+    kind = "fixed"
+
+    @classmethod
+    def of(cls, values: tuple[float, ...]) -> Fixed:
+        """The weighting with the given weights or ratios, divided by their sum."""
+        if not all(is_number(v) and 0 <= v < math.inf for v in values) or math.fsum(values) <= 0:
+            raise ValueError(f"Fixed weights are numbers of at least 0, not all 0; got {values}.")
+        total = math.fsum(values)
+        return cls(tuple(float(f"{v / total:.12g}") for v in values))  # the same from 1:10 and from 0.1:1
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Each auxiliary weight over the base weight."""
+        base, *rest = self.weights
+        return tuple(w / base if base else math.inf if w else math.nan for w in rest)
+
+    @property
+    def label(self) -> str:
+        base = self.weights[0]
+        return " : ".join(f"{w / base if base else w:.3g}" for w in self.weights)
+
+    def check(self, task: Task) -> None:
+        if len(self.weights) != len(task.terms):
+            raise ValueError(
+                f"Fixed weights for the task {task.name!r} need one value for each of {quoted(task.terms)}; "
+                f"got {len(self.weights)} ({self.label})."
+            )
+
+    def criterion(
+        self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
+    ) -> trainonce.CompositeLoss:
+        weights = dict(zip(terms, self.weights, strict=True))
+        return trainonce.FixedLoss(weights, scale=scale, nonfinite=nonfinite)

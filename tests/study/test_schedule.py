@@ -1,0 +1,97 @@
+"""Which trial may run next."""
+
+import time
+
+import _tasks
+
+from trainonce.study import schedule as schedule_module
+from trainonce.study.plans import parse
+from trainonce.study.record import Record
+from trainonce.study.schedule import Item, Schedule
+from trainonce.study.weightings import Fixed, Learned, Replay, donor, key_of
+
+
+def record(key, weighting, seed, status="done"):
+    return Record(key, "t", weighting, seed, status, {"validation/error": 1.0, "test/error": 1.0})
+
+
+def drain(schedule, status="done"):
+    """Run everything the schedule gives, and return the labels in order."""
+    labels = []
+    while (found := schedule.next()) is not None:
+        job, label = found
+        labels.append(label)
+        schedule.close(job.key, record(job.key, job.weighting or Fixed((1.0, 1.0)), job.seed, status))
+    return labels
+
+
+def test_a_trial_that_needs_another_waits_for_it():
+    learned = Learned()
+    everything = [
+        Item.of_weighting("replay", 1, Replay(learned), "id"),
+        Item.of_weighting("one-shot", 0, learned, "id"),
+    ]
+    schedule = Schedule(everything, {})
+    (first, _), second = schedule.next(), schedule.next()
+    assert donor(1) == 0
+    assert first.weighting == learned
+    assert second is None
+    assert not schedule.is_finished
+    schedule.close(first.key, record(first.key, learned, 0))
+    (job, _) = schedule.next()
+    assert job.weighting == Replay(learned)
+    assert job.source == first.key
+
+
+def test_what_needs_a_failed_trial_is_left_out():
+    learned = Learned()
+    schedule = Schedule(
+        [Item.of_weighting("one-shot", 0, learned, "id"), Item.of_weighting("replay", 1, Replay(learned), "id")], {}
+    )
+    assert len(drain(schedule, "failed")) == 1
+    assert schedule.is_finished
+
+
+def test_weightings_shared_by_plans_run_once():
+    weighting = Fixed.of((1.0, 1.0))
+    schedule = Schedule(
+        [Item.of_weighting("uniform", 0, weighting, "id"), Item.of_weighting("grid", 0, weighting, "id")], {}
+    )
+    assert len(drain(schedule)) == 1
+
+
+def test_done_diverged_and_pruned_trials_stay_and_failed_ones_run_once_more():
+    weighting = Fixed.of((1.0, 1.0))
+    everything = [Item.of_weighting("grid", seed, weighting, "id") for seed in range(4)]
+    status = ["done", "diverged", "pruned", "failed"]
+    known = {key_of("id", weighting, s): record(key_of("id", weighting, s), weighting, s, status[s]) for s in range(4)}
+    schedule = Schedule(everything, known)
+    assert schedule.left == 1
+    assert len(drain(schedule, "failed")) == 1
+    assert schedule.is_finished
+
+
+def test_a_search_runs_its_trials_one_after_the_other_and_seeds_side_by_side():
+    study_plan = _tasks.line, "tpe(trials=3)"
+    plan = parse(study_plan[1], study_plan[0])
+    schedule = Schedule(schedule_module.items([plan], [0, 1], "id"), {})
+    jobs = [schedule.next()[0], schedule.next()[0]]
+    assert schedule.next() is None
+    assert [job.seed for job in jobs] == [0, 1]
+    schedule.close(jobs[0].key, record(jobs[0].key, Fixed.of((1.0, 1.0, 1.0)), 0))
+    follower, label = schedule.next()
+    assert [r.key for r in follower.done] == [jobs[0].key]
+    assert label == "tpe(trials=3) 2/3"
+
+
+def test_a_trial_that_another_process_has_is_checked_again(monkeypatch):
+    monkeypatch.setattr(schedule_module, "POLL", 0.05)
+    weighting = Fixed.of((1.0, 1.0))
+    schedule = Schedule([Item.of_weighting("grid", 0, weighting, "id")], {})
+    job, _ = schedule.next()
+    schedule.postpone(job.key)
+    assert schedule.next() is None
+    assert schedule.elsewhere == 1
+    assert not schedule.is_finished
+    time.sleep(0.06)
+    assert schedule.next()[0] == job

@@ -1,0 +1,98 @@
+"""A store that is killed at any moment or shared by processes: nothing is lost, nothing repeated."""
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+import _tasks
+import pytest
+import torch._dynamo  # noqa: F401 or each forked trial would load it
+from _runs import keys_of, records, starts, study
+
+
+def _run_noted(path, notes, seeds, workers):
+    os.setpgrp()
+    _noted(path, notes, seeds).run(workers=workers, show=False, start="fork")
+
+
+def _noted(path, notes, seeds):
+    return study(path, _tasks.noted, plans=["one-shot", "grid(0.1,1)", "replay"], seeds=seeds, notes=str(notes))
+
+
+def _check_nothing_lost_or_repeated(made, notes):
+    found = records(made.store.path)
+    assert collections.Counter(r.key for r in found) == dict.fromkeys(keys_of(made), 1)
+    ended = {r.key: r.ended for r in found}
+    late = {key: when for key, times in starts(notes).items() for when in times if when > ended[key]}
+    assert not late  # no trial was started again after it had been recorded
+
+
+@pytest.mark.parametrize("whole_group", [False, True], ids=["the study alone", "its workers too"])
+def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_group, tmp_path):
+    """25 kills with SIGKILL in each of two ways, 50 in all, then one run to the end."""
+    notes, out, rng = tmp_path / "notes", tmp_path / "out", random.Random(int(whole_group))
+    seeds, kills, progress = 30, 0, []
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trainonce.study.executors.worker_process", "torch._dynamo", "_tasks"])
+    while kills < 25:
+        process = context.Process(target=_run_noted, args=(out, notes, seeds, rng.choice([0, 1, 2])))
+        process.start()
+        time.sleep(rng.uniform(0.02, 0.5))
+        if not process.is_alive():
+            break
+        if whole_group:
+            with contextlib.suppress(ProcessLookupError):  # it has not become a group yet
+                os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()
+        kills += 1
+        progress.append(len(records(out)) if (out / "trials.jsonl").exists() else 0)
+    assert kills == 25, "the study is too small for this machine: it ended before it was killed often enough"
+    assert progress == sorted(progress)
+    assert len(set(progress)) > 5  # it did go on between the kills
+    made = _noted(out, notes, seeds)
+    made.run(workers=2, show=False)
+    _check_nothing_lost_or_repeated(made, notes)
+    assert len(records(out)) == 6 * seeds
+
+
+def test_two_processes_on_one_store_share_the_work(tmp_path):
+    notes, out = tmp_path / "notes", tmp_path / "out"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trainonce.study.executors.worker_process", "torch._dynamo", "_tasks"])
+    pair = [context.Process(target=_run_noted, args=(out, notes, 8, workers)) for workers in (1, 2)]
+    for process in pair:
+        process.start()
+    for process in pair:
+        process.join()
+    assert [process.exitcode for process in pair] == [0, 0]
+    _check_nothing_lost_or_repeated(_noted(out, notes, 8), notes)
+    assert all(len(times) == 1 for times in starts(notes).values())
+
+
+def test_two_processes_try_a_failing_trial_once(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    pair = [context.Process(target=_run_troubled, args=(tmp_path, workers)) for workers in (1, 0)]
+    for process in pair:
+        process.start()
+    for process in pair:
+        process.join()
+    found = collections.Counter((r.seed, r.status) for r in records(tmp_path))
+    assert found[1, "failed"] == 1
+    assert len(found) == 6
+
+
+def _run_troubled(path, workers):
+    made = study(path, _tasks.troubled, plans=["uniform"], seeds=6, how="slow")
+    made.run(workers=workers, show=False, start="fork")
+
+
+def test_plans_that_two_processes_add_at_once_are_all_kept(tmp_path):
+    one, other = study(tmp_path, plans=["uniform"]), study(tmp_path, plans=["base"])
+    one.run(workers=0, show=False)
+    summary = other.run(workers=0, show=False)
+    assert [row.plan for row in summary.rows] == ["uniform", "base"]
