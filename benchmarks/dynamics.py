@@ -1,6 +1,6 @@
 """Draw every loss and every weight over the steps: learned weights in colour, all fixed ones in grey, from the records.
 
-python benchmarks/dynamics.py docs/results/data/depth/nyu FIGURE.png [init decay [preset]]
+python benchmarks/dynamics.py docs/results/data/depth/nyu.tar.xz FIGURE.png [init decay [preset]]
 
 Each line is the mean over the seeds of one point of the study; losses are drawn logarithmically. Which learned weights:
 by default those of the paper's setting for AdamW, 0.1 and 20, as printed.
@@ -8,15 +8,14 @@ by default those of the paper's setting for AdamW, 0.1 and 20, as printed.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib import ticker
 from matplotlib.figure import Figure
+from records import open_study, read_histories
 
 from trainonce.report.drawing import style
 from trainonce.study.store import Store
@@ -31,19 +30,18 @@ FADED = "#A9AFB8"
 
 
 def main() -> None:
-    folder, figure = Path(sys.argv[1]), sys.argv[2]
+    study, figure = sys.argv[1:3]
     init, decay, preset = [*sys.argv[3:], *("0.1", "20", "paper")[len(sys.argv) - 3 :]]
-    records = Store(folder, writable=False).read()
+    with open_study(study) as folder:
+        records, histories = Store(folder, writable=False).read(), read_histories(folder)
     runs: dict[Weighting, list[dict]] = {}
-    history: dict = {}
-    for line in (folder / "histories.jsonl").read_text().splitlines():
-        history = json.loads(line)
+    for history in histories:
         runs.setdefault(records[history["key"]].weighting, []).append(history)
-    terms = [name.removeprefix("loss/") for name in history if name.startswith("loss/")]
+    terms = [name.removeprefix("loss/") for name in histories[0] if name.startswith("loss/")]
     wanted = (float(init), float(decay), preset)
     learned = [p for p in runs if isinstance(p, Learned) and (p.init, p.decay, p.preset) == wanted]
     if not learned:
-        sys.exit(f"{folder} has no run with init {init}, decay {decay}, {preset}.")
+        sys.exit(f"{study} has no run with init {init}, decay {decay}, {preset}.")
     shown = [*(weighting for weighting in runs if isinstance(weighting, Fixed)), *learned]
     with style.panel(None):
         drawn = Figure(figsize=(3.3 * len(terms), 5.2), layout="constrained")

@@ -1,6 +1,7 @@
 """Print the metrics of every point of a study on several sets, means over the seeds, as the paper's tables do.
 
-python benchmarks/metrics_table.py docs/results/data/depth/nyu test=NYU,7scenes=7-Scenes,tum=TUM delta_1,si_log,f_a
+python benchmarks/metrics_table.py docs/results/data/depth/nyu.tar.xz \\
+    test=NYU,7scenes=7-Scenes,tum=TUM delta_1,si_log,f_a
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import itertools
 import statistics
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from records import open_study
 from study_table import markdown
 from trajectories import named as label
 
@@ -29,10 +30,12 @@ UNBROKEN = "\u00a0"  # a space that does not end a line
 
 
 def main() -> None:
-    folder, metrics = sys.argv[1], sys.argv[3].split(",")
+    metrics = sys.argv[3].split(",")
     sets = dict(one.split("=") if "=" in one else (one, one) for one in sys.argv[2].split(","))
     weightings: dict[Weighting, list[Record]] = {}
-    for record in Store(Path(folder), writable=False).read().values():
+    with open_study(sys.argv[1]) as folder:
+        records = Store(folder, writable=False).read()
+    for record in records.values():
         weightings.setdefault(record.weighting, []).append(record)
     head = ["weights", *(f"{title} {metric}" for title in sets.values() for metric in metrics), "at the end", "seeds"]
     rows = [row(weighting, weightings[weighting], sets, metrics) for weighting in sorted(weightings, key=order)]
@@ -45,7 +48,7 @@ def row(weighting: Weighting, records: Sequence[Record], sets: Iterable[str], me
     values = ([r.metrics[f"{one}/{metric}"] for r in done] for one in sets for metric in metrics)
     return [
         named(weighting),
-        *(spread(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
+        *(mean_and_deviation(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
         " : ".join(reach(weights) for weights in zip(*(r.weights for r in done), strict=True)),
         f"{len(done)}{others}",
     ]
@@ -76,7 +79,7 @@ def named(weighting: Weighting) -> str:
     )
 
 
-def spread(values: Sequence[float], metric: str) -> str:
+def mean_and_deviation(values: Sequence[float], metric: str) -> str:
     if not values:
         return ""
     places = DECIMALS.get(metric, 1)

@@ -1,11 +1,12 @@
 """The Markdown tables of docs/results/overhead.md from the JSON lines of overhead.py.
 
-python benchmarks/overhead_table.py docs/results/data/overhead-*.jsonl
+python benchmarks/overhead_table.py docs/results/data/overhead-*.jsonl.xz
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import sys
 from pathlib import Path
@@ -15,7 +16,13 @@ BASELINE = "static sum"
 
 
 def read(paths: list[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    """The rows of files as overhead.py writes them, or compressed with xz."""
+    rows = []
+    for path in paths:
+        content = Path(path).read_bytes()
+        text = lzma.decompress(content) if path.endswith(".xz") else content
+        rows += [json.loads(line) for line in text.decode().splitlines()]
+    return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:

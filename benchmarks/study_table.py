@@ -1,11 +1,13 @@
 """Print the tables of docs/results from the records of finished studies.
 
-python benchmarks/study_table.py docs/results/data/study/digits ...
+python benchmarks/study_table.py docs/results/data/study/*.tar.xz
 """
 
 from __future__ import annotations
 
 import sys
+
+from records import open_study
 
 from trainonce.study import Summary, sentences
 
@@ -33,7 +35,8 @@ def sweep(summary: Summary, decimals: int) -> list[list[str]]:
 
 def main() -> None:
     for path in sys.argv[1:]:
-        summary = Summary.read(path)
+        with open_study(path) as folder:
+            summary = Summary.read(folder)
         print(f"### {summary.task.name}\n")
         print(f"{sentences.sentence(summary)} {sentences.evidence(summary)}\n")
         print(markdown(sentences.table(summary)) + "\n")

@@ -1,13 +1,13 @@
 """Draw the exponents of every run with learned weights over its steps, one line a seed, from the kept records.
 
-python benchmarks/trajectories.py docs/results/data/segmentation/camvid invariance FIGURE.png
+python benchmarks/trajectories.py docs/results/data/segmentation/camvid.tar.xz invariance FIGURE.png
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
+
+from records import open_study, read_histories
 
 from trainonce.report.drawing import labels, style
 from trainonce.report.drawing.labels import Label
@@ -18,11 +18,11 @@ COLOURS = (*style.TERMS, style.COLOURS["learned"], "#8C564B")
 
 
 def main() -> None:
-    folder, term, figure = sys.argv[1:4]
-    records = Store(Path(folder), writable=False).read()
+    study, term, figure = sys.argv[1:4]
+    with open_study(study) as folder:
+        records, histories = Store(folder, writable=False).read(), read_histories(folder)
     runs: dict[Learned, list[dict]] = {}
-    for line in (Path(folder) / "histories.jsonl").read_text().splitlines():
-        history = json.loads(line)
+    for history in histories:
         weighting = records[history["key"]].weighting
         if isinstance(weighting, Learned):
             runs.setdefault(weighting, []).append(history)
