@@ -1,6 +1,6 @@
 """Draw the figure of the README, cost against quality on three tasks, from the records of the studies.
 
-python benchmarks/front_figure.py docs/results/data/study/{distillation,digits,burgers} \\
+python benchmarks/front_figure.py docs/results/data/study/{distillation,digits,burgers}.tar.xz \\
     --out docs/figures/cost_quality.png
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from records import open_study
 
 from trainonce.report.drawing.plans import expected_best
 from trainonce.report.drawing.style import COLOURS
@@ -81,7 +82,8 @@ def main() -> None:
     figure = Figure(figsize=(11, 3.7), layout="constrained")
     panels = figure.subplots(1, len(given.studies))
     for axes, study in zip(panels, given.studies, strict=True):
-        draw(axes, Summary.read(study))
+        with open_study(study) as folder:
+            draw(axes, Summary.read(folder))
     figure.supxlabel("cost: full trainings", fontsize=9)
     handles = [
         axes.plot([], [], marker, color=colour, markersize=0.8 * size, label=name)[0]

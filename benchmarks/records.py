@@ -133,22 +133,23 @@ def average(steps: list[dict[str, float]]) -> dict[str, list[float]]:
 def thin(history: str) -> str:
     """Some rows of a history, the first and the last among them, with as many digits as single precision has."""
     head, *rows = history.splitlines()
-    every = -(-len(rows) // ROWS)
-    kept = [*rows[: -1 if len(rows) > 1 else None : every], *rows[-1:]] if every > 1 else rows
+    every = max(1, -(-(len(rows) - 1) // ROWS))
+    kept = [*rows[:-1:every], *rows[-1:]]
     short = [{name: shorten(value) for name, value in json.loads(row).items()} for row in kept]
     return "".join(line + "\n" for line in [head, *map(json.dumps, short)])
 
 
 def shorten(value: Any) -> Any:
-    """The shortest number that is the same in single precision."""
+    """The shortest number that is the same in single precision, in which histories are recorded."""
     if not isinstance(value, float):
         return value
-    same = (short for digits in range(1, 9) if single(short := float(f"{value:.{digits}g}")) == single(value))
-    return next(same, value)
+    exact = single(value)
+    return next(short for digits in range(1, 10) if single(short := float(f"{exact:.{digits}g}")) == exact)
 
 
-def single(value: float) -> bytes:
-    return struct.pack("f", value)
+def single(value: float) -> float:
+    """The number rounded to single precision."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 # Re-keying
