@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from records import open_study
 from study_table import markdown
-from trajectories import named as label
+from trajectories import label_of
 
 from trainonce.study.store import Store
 from trainonce.study.weightings import Learned, Replay
@@ -47,7 +47,7 @@ def row(weighting: Weighting, records: Sequence[Record], sets: Iterable[str], me
     others = f" ({len(records) - len(done)} without a result)" if len(done) < len(records) else ""
     values = ([r.metrics[f"{one}/{metric}"] for r in done] for one in sets for metric in metrics)
     return [
-        named(weighting),
+        name_of(weighting),
         *(mean_and_deviation(found, metric) for found, metric in zip(values, itertools.cycle(metrics), strict=False)),
         " : ".join(reach(weights) for weights in zip(*(r.weights for r in done), strict=True)),
         f"{len(done)}{others}",
@@ -68,12 +68,12 @@ def order(weighting: Weighting) -> tuple[str, str]:
 KINDS = ("fixed", "learned", "replay", "final")
 
 
-def named(weighting: Weighting) -> str:
+def name_of(weighting: Weighting) -> str:
     """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20, lr 0.01'."""
     if isinstance(weighting, Learned):
-        return f"{weighting.kind}, {label(weighting)}"
+        return f"{weighting.kind}, {label_of(weighting)}"
     return (
-        f"{weighting.kind}, {label(weighting.of)}"
+        f"{weighting.kind}, {label_of(weighting.of)}"
         if isinstance(weighting, Replay)
         else f"{weighting.kind} {weighting.label}"
     )

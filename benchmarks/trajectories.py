@@ -28,12 +28,12 @@ def main() -> None:
             runs.setdefault(weighting, []).append(history)
     with style.panel(None) as axes:
         ends = []
-        for number, (weighting, histories) in enumerate(sorted(runs.items(), key=lambda run: named(run[0]))):
+        for number, (weighting, histories) in enumerate(sorted(runs.items(), key=lambda run: label_of(run[0]))):
             colour = COLOURS[number % len(COLOURS)]  # the same in the pictures of all terms
             for history in histories:
                 axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
             ended = sorted(last(history, term) for history in histories)
-            ends.append(Label(histories[0]["step"][-1], ended[len(ended) // 2], named(weighting), colour))
+            ends.append(Label(histories[0]["step"][-1], ended[len(ended) // 2], label_of(weighting), colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)
         axes.set_xlim(0, longest)
         axes.locator_params(axis="x", nbins=4)
@@ -50,7 +50,7 @@ def last(history: dict, term: str) -> float:
     return history[f"exponent/{term}"][-1]
 
 
-def named(weighting: Learned) -> str:
+def label_of(weighting: Learned) -> str:
     preset = "" if weighting.preset == "paper" else f", {weighting.preset}"
     return f"ε {weighting.init:.2g}, ρ {weighting.decay:g}, lr {weighting.lr:g}{preset}"  # noqa: RUF001
 

@@ -142,7 +142,7 @@ def recipes(asked: argparse.Namespace) -> int:
     from trainonce.recipes import load
 
     if asked.name is not None:
-        print(_described(load_task(asked.name)))
+        print(_describe(load_task(asked.name)))
         return 0
     for name in RECIPES:
         task = load(name)
@@ -153,7 +153,7 @@ def recipes(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _described(task: Task) -> str:
+def _describe(task: Task) -> str:
     """A task with its settings: their defaults and, where its function documents them, what they mean."""
     from trainonce.study.weightings import Learned
 
@@ -228,10 +228,10 @@ def load_task(text: str) -> Task:
     if place.endswith(".py"):
         if not Path(place).is_file():
             raise Problem(f"There is no file {place}.")
-        module = _imported(text, lambda: load_file(Path(place)))
+        module = _import(text, lambda: load_file(Path(place)))
     elif name:
         sys.path.insert(0, os.getcwd())
-        module = _imported(text, lambda: importlib.import_module(place))
+        module = _import(text, lambda: importlib.import_module(place))
     else:
         raise Problem(
             f"There is no recipe {text!r}; there are: {', '.join(RECIPES)}.{did_you_mean(text, RECIPES)} A task of "
@@ -249,7 +249,7 @@ def load_task(text: str) -> Task:
     return next(iter(tasks.values()))
 
 
-def _imported(text: str, load: Callable[[], Any]) -> Any:
+def _import(text: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Means, spreads and the interval of a paired difference; small numbers of seeds, no more said than they allow."""
+"""Standard deviations and the interval of a paired difference, for small numbers of seeds."""
 
 from __future__ import annotations
 

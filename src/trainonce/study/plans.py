@@ -74,7 +74,7 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
     if name not in PLANS:
         raise ValueError(f"There is no plan {name!r}; there are: {', '.join(PLANS)}.{did_you_mean(name, PLANS)}")
     kind, make = PLANS[name]
-    shown = [_shown(v) for v in values] + [f"{k}={_shown(v)}" for k, v in settings.items()]
+    shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
     title = f"{name}({','.join(shown)})" if shown else name
     try:
         made = make(task, *values, **settings)
@@ -120,9 +120,9 @@ def _value(text: str) -> Any:
         return text.strip()
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return (
-        "/".join(map(_shown, value)) if isinstance(value, tuple) else f"{value:g}" if is_number(value) else str(value)
+        "/".join(map(_format, value)) if isinstance(value, tuple) else f"{value:g}" if is_number(value) else str(value)
     )
 
 
@@ -183,7 +183,7 @@ def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -
 
 
 def _grid_3x3(task: Task) -> list[Weighting]:
-    _needs_terms("grid-3x3", task, 3)
+    _check_term_count("grid-3x3", task, 3)
     return [Fixed.of((1.0, a, b)) for a in (0.01, 0.25, 1.0) for b in (0.01, 0.1, 1.0)]
 
 
@@ -192,11 +192,11 @@ LINE = (-math.inf, -2, -1.5, -1, -0.5, 0, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2)
 
 
 def _grid_13(task: Task) -> list[Weighting]:
-    _needs_terms("grid-13", task, 2)
+    _check_term_count("grid-13", task, 2)
     return [Fixed.of((1.0, 10.0**exponent)) for exponent in LINE]
 
 
-def _needs_terms(name: str, task: Task, count: int) -> None:
+def _check_term_count(name: str, task: Task, count: int) -> None:
     if len(task.terms) != count:
         raise ValueError(
             f"The plan {name!r} is the paper's grid for {count} terms; the task {task.name!r} has {len(task.terms)}. "

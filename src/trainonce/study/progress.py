@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
-    """The one that suits where the output goes."""
+    """The display that suits where the output goes: live on a terminal, else plain lines."""
     keys = {key for item in everything for key in item.keys}
     there = {key for key, record in store.read().items() if key in keys and record.status != "failed"}
     if there:
@@ -35,7 +35,7 @@ def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
 
 
 def duration(seconds: float) -> str:
-    """A time that a person reads at a glance."""
+    """A duration in seconds, minutes or hours."""
     if math.isnan(seconds):
         return "?"
     if seconds < 100:

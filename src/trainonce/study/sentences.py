@@ -1,4 +1,4 @@
-"""A summary in words: the sentence that answers, and the table."""
+"""A summary in words: the sentence with the result, and the table."""
 
 from __future__ import annotations
 
@@ -62,33 +62,33 @@ def times(cost: float) -> str:
 
 
 def sentence(summary: Summary) -> str:
-    """The answer in one breath, whichever way it went."""
+    """The result of the comparison in one sentence, whichever way it went."""
     task, ours, reference, decimals = summary.task, summary.one_shot, summary.reference, places(summary)
     unit = f" {task.unit}" if task.unit else ""
     if ours is None:
         return "There is no run with learned weights to speak of: add the plan one-shot."
     if ours.chosen.report:
-        told = f"One run with learned weights: {spread(ours.chosen, decimals)}{unit} {task.report} {task.metric}"
+        text = f"One run with learned weights: {spread(ours.chosen, decimals)}{unit} {task.report} {task.metric}"
     else:
-        told = "One run with learned weights has no result"
-    told += incomplete(ours.chosen)
+        text = "One run with learned weights has no result"
+    text += incomplete(ours.chosen)
     if reference is None:
         asked = any(plan["kind"] == "set" for plan in summary.plans)
-        return f"{told}. The grid has no result to compare with." if asked else f"{told}. {NO_GRID}"
+        return f"{text}. The grid has no result to compare with." if asked else f"{text}. {NO_GRID}"
     n = summary.reference_size
-    told += (
+    text += (
         f"; best of {n} {_kind(reference)} points (chosen on {task.select}): {spread(reference.chosen, decimals)}{unit}"
         f"{incomplete(reference.chosen)}"
     )
     if reference.lacking:
-        told += f" ({reference.lacking} of its {sum(reference.counts.values())} trainings are missing)"
+        text += f" ({reference.lacking} of its {sum(reference.counts.values())} trainings are missing)"
     elif ours.cost and not ours.lacking:
-        told += f" at {times(reference.cost / ours.cost)} times the cost"
+        text += f" at {times(reference.cost / ours.cost)} times the cost"
     if ours.beaten_by is None:
-        return f"{told}."
+        return f"{text}."
     same = ours.chosen.ended == reference.chosen.ended
     where = task.report if same else f"{task.report}, on the seeds that both have,"
-    return f"{told}; {ours.beaten_by} of the {n} points did better on {where} than the learned weights."
+    return f"{text}; {ours.beaten_by} of the {n} points did better on {where} than the learned weights."
 
 
 def reached(summary: Summary) -> str:
@@ -136,9 +136,7 @@ def evidence(summary: Summary) -> str:
     }[summary.verdict(ours)]
     p = smallest_p(found.seeds)
     if found.low == found.high:
-        return (
-            f"All seeds differ by exactly {signed(found.mean, decimals)}{unit}: without any spread no more can be said."
-        )
+        return f"All seeds differ by exactly {signed(found.mean, decimals)}{unit}: without any spread nothing more follows."
     caution = f" (with {found.seeds} seeds an exact paired test cannot go below p = {p:.3g})" if p > 0.05 else ""
     return (
         f"Difference on the same seeds, positive where learned weights are better: {interval(found, decimals)}{unit} "

@@ -42,7 +42,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, writable: bool = True) -> None:
-        self.shown = Path(path)  # as it was given, for messages
+        self.shown = Path(path)  # as given, for messages
         self.path = self.shown.absolute()  # the task may change the working directory
         self.trials, self.manifest, self.claims = (
             self.path / name for name in (layout.RECORDS, layout.MANIFEST, layout.CLAIMS)
@@ -102,7 +102,7 @@ class Store:
         """Add a record: wholly or not at all, and on the disk when this returns."""
         line = json.dumps(as_json(record.to_json()), allow_nan=False).encode() + b"\n"
         try:
-            with self.trials.open("r+b", buffering=0) as file, _locked(file.fileno()):
+            with self.trials.open("r+b", buffering=0) as file, _lock(file.fileno()):
                 end = _end_of_lines(file.fileno())
                 file.truncate(end)  # a writer was killed within its line
                 file.seek(end)
@@ -153,7 +153,7 @@ class Store:
         return dict(content)
 
     @contextlib.contextmanager
-    def changing_manifest(self) -> Iterator[None]:
+    def lock_manifest(self) -> Iterator[None]:
         """While it is read and written, no other process changes it."""
         with self.claims.open("r+b", buffering=0) as file:
             fcntl.lockf(file, fcntl.LOCK_EX, 1, MANIFEST_BYTE)
@@ -173,7 +173,7 @@ class Store:
 
 
 @contextlib.contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
+def _lock(descriptor: int) -> Iterator[None]:
     fcntl.lockf(descriptor, fcntl.LOCK_EX)
     try:
         yield

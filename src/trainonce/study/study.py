@@ -36,9 +36,9 @@ class Study:
         self.margin = task.margin
         self.plans: list[plans.Plan] = []
         self.store = Store(out)
-        self._known = self._adopt()
+        self._known = self._read_plans()
 
-    def _adopt(self) -> list[dict[str, Any]]:
+    def _read_plans(self) -> list[dict[str, Any]]:
         """The plans that an earlier run of this study has put into its folder."""
         manifest = self.store.read_manifest()
         if manifest is None:
@@ -86,8 +86,8 @@ class Study:
         if not self.plans:
             raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
         tools = Tools.choose(self.task, workers, device, start, executor)
-        with self.store.changing_manifest():
-            self._known = self._adopt()  # another process may have added plans
+        with self.store.lock_manifest():
+            self._known = self._read_plans()  # another process may have added plans
             self.store.write_manifest(self._manifest())
         everything = self.items()
         listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
@@ -104,9 +104,9 @@ class Study:
         return Summary(self._manifest(), self.store.read_all(), self.store.path)
 
     def _manifest(self) -> dict[str, Any]:
-        return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merged()}
+        return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merge_plans()}
 
-    def _merged(self) -> list[dict[str, Any]]:
+    def _merge_plans(self) -> list[dict[str, Any]]:
         """The plans of this run and of earlier ones, each with all seeds it was asked for."""
         merged = {plan["name"]: plan for plan in self._known}
         for plan in self.plans:

@@ -153,7 +153,7 @@ class Summary:
         """One row a plan, in the order they were added; plans of which nothing is complete are left out."""
         bare = [row for row in map(self._row, self.plans) if row is not None]
         reference = _reference(bare)
-        return tuple(self._compared(row, reference) for row in bare)
+        return tuple(self._compare(row, reference) for row in bare)
 
     @property
     def reference(self) -> Row | None:
@@ -186,7 +186,7 @@ class Summary:
     def _row(self, plan: Mapping[str, Any]) -> Row | None:
         seeds, keys = plan["seeds"], keys_of(plan, self.task.identity)
         if plan["kind"] == "search":
-            outcomes = self._searched(keys)
+            outcomes = self._search_outcomes(keys)
             chosen = _best_of_each_seed(outcomes, seeds, self.task)
         else:
             weightings = [read_weighting(content) for content in plan["points"]]
@@ -219,14 +219,14 @@ class Summary:
             weighting.label, weighting, [record for record in found.values() if record], len(found), self.task
         )
 
-    def _searched(self, keys: Sequence[str]) -> list[Outcome]:
+    def _search_outcomes(self, keys: Sequence[str]) -> list[Outcome]:
         """Each trial of each seed's search as an outcome of its own."""
         found = [record for key in keys if (record := self._last(key)) is not None]
         return [outcome(r.weighting.label, r.weighting, [r], 1, self.task) for r in found if r.status != "failed"]
 
     # Compared with the reference
 
-    def _compared(self, row: Row, reference: Row | None) -> Row:
+    def _compare(self, row: Row, reference: Row | None) -> Row:
         if reference is None or row.kind == "sweep":
             return row
         ours, theirs, sign = row.chosen.report, reference.chosen.report, self.task.sign
@@ -265,7 +265,7 @@ class Summary:
     def expected_trainings(self, row: Row) -> float | None:
         """How many points of the reference's plan, tried in random order, it takes on average to do as well as the row.
 
-        Generous to the search: it is told at once when a point does as well. None where no point does.
+        Generous to the search: it knows at once when a point does as well. None where no point does.
         """
         if row.beaten_by is None or self.reference is None or row is self.reference:
             return None

@@ -1,4 +1,4 @@
-"""A task: a training function of the user's, with what a comparison must know about it."""
+"""A task: a training function, with what a comparison must know about it."""
 
 from __future__ import annotations
 
@@ -110,24 +110,24 @@ class Task(Splits):
         """
         metric = [self.metric, self.direction, self.select, self.report]
         code = [self._source(), self._closure()] if self.version is None else [self.version]
-        content: list[Any] = [self.name, self.terms, metric, self._told_settings(), *code]
+        content: list[Any] = [self.name, self.terms, metric, self._settings_as_json(), *code]
         if torchrun.world_size() > 1:  # each process has a batch of its own, so their number is a setting, too
             content.append(torchrun.world_size())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
-    def _told_settings(self) -> dict[str, Any]:
-        """The settings that matter as JSON; whatever else in the words by which Python shows it."""
-        told = {}
+    def _settings_as_json(self) -> dict[str, Any]:
+        """The settings that matter, as JSON; what JSON cannot hold is written as Python prints it."""
+        plain = {}
         for key, value in self.settings.items():
             if key in self.incidental:
                 continue
-            told[key] = json.loads(json.dumps(value, default=repr))
-            if " at 0x" in str(told[key]):
+            plain[key] = json.loads(json.dumps(value, default=repr))
+            if " at 0x" in str(plain[key]):
                 raise ValueError(
                     f"The setting {key!r} of the task {self.name!r} has no text that stays the same: {value!r}. Use "
                     "a number, a string or a list of them."
                 )
-        return told
+        return plain
 
     def _closure(self) -> list[str]:
         """What the function was made with, where that has a text that stays."""
@@ -157,7 +157,7 @@ class Task(Splits):
             "unit": self.unit,
             "margin": self.margin,
             "about": self.about,
-            "settings": self._told_settings(),
+            "settings": self._settings_as_json(),
             "identity": self.identity,
         }
 

@@ -1,6 +1,6 @@
 """Trials on several devices at once: one process each, started by torchrun; the first leads and records.
 
-The first process runs the study as ever, in itself. Before each trial it tells the others what to train; they run the
+The first process runs the study within itself, as without torchrun. Before each trial it tells the others what to train; they run the
 task's function beside it, with a folder that is thrown away, and nothing of theirs is recorded.
 """
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Words between the processes go over a group of their own: the others may have to wait for days while the first looks
-#: at data or writes a report, and collectives of a training should not.
-PATIENCE = timedelta(days=30)
-_words: Any = None
+#: Messages between the processes go over a group of their own: the others may have to wait for days while the first
+#: reads data or writes a report, and collectives of a training should not.
+MESSAGE_TIMEOUT = timedelta(days=30)
+_messages: Any = None
 _training = False
 
 
@@ -53,7 +53,7 @@ def broadcast(content: T) -> T:
     if world_size() == 1:
         return content
     box: list[Any] = [content]
-    distributed.broadcast_object_list(box, group=_words)
+    distributed.broadcast_object_list(box, group=_messages)
     return box[0]  # type: ignore[no-any-return]
 
 
@@ -68,10 +68,10 @@ def process_group(wanted: str | None) -> Iterator[str | None]:
         return
     device = _device(wanted)
     distributed.init_process_group("gloo" if device == "cpu" else "nccl")
-    global _words
-    _words = distributed.new_group(backend="gloo", timeout=PATIENCE)
+    global _messages
+    _messages = distributed.new_group(backend="gloo", timeout=MESSAGE_TIMEOUT)
     yield device
-    _words = None
+    _messages = None
     gc.collect()  # DistributedDataParallel lies in a cycle, and while it lives gloo's threads outlive the group
     distributed.destroy_process_group()  # not after an error: it would wait for the others
 
@@ -124,7 +124,7 @@ def follow(task: Task | None, device: str) -> int:
             where = None if source is None else Path(source)
             trial = Trial(task, weighting, seed, dir=Path(folder), device=device, source=where)
             seed_everything(seed)
-            with contextlib.suppress(InputError):  # the first process has it too, and says it
+            with contextlib.suppress(InputError):  # the first process meets the same error and reports it
                 task(trial)
             if trial.history is not None:
                 trial.history.flush()  # now, while it is known that the first process writes
