@@ -50,7 +50,7 @@ def draw(axes: Axes, summary: Summary) -> None:
         if row.cost < 1.1 and plan != "one-shot":
             cheap += 1
             beside = (1.22, 0.82)[cheap - 1]  # plans of equal cost stand side by side
-        mean, deviation = row.chosen.mean, row.chosen.deviation
+        mean, deviation = row.chosen.mean, row.chosen.standard_deviation
         place = row.cost * beside
         axes.errorbar(place, mean, deviation, color=colour, linewidth=1.2, alpha=0.75, zorder=2)
         axes.plot(place, mean, marker, color=colour, markersize=size, zorder=4 if plan == "one-shot" else 3)

@@ -25,7 +25,7 @@ def sweep(summary: Summary, decimals: int) -> list[list[str]]:
             [
                 row.plan,
                 outcome.label,
-                sentences.spread(outcome, decimals) + sentences.incomplete(outcome),
+                sentences.mean_and_deviation(outcome, decimals) + sentences.missing_seeds(outcome),
                 " : ".join(f"{w:.2f}" for w in outcome.weights),
             ]
             for outcome in row.outcomes

@@ -64,7 +64,7 @@ def diabetes(trial, *, steps=150, lr=3e-3):
 def main(steps=150, seeds=3, out="out/own_study"):
     study = Study(diabetes.using(steps=steps), out, seeds=seeds)
     summary = study.add("one-shot").add("grid(0.1,1,10)").add("base").run()
-    print(sentences.plain(summary))
+    print(sentences.text_table(summary))
     print(f"Report: {report.write(out)}")
     print(sentences.sentence(summary))
 

@@ -95,8 +95,9 @@ def compare(asked: argparse.Namespace) -> int:
     if study.changed and study.store.read():
         print("The task or its settings have changed: earlier trials in this folder are kept, and not used.")
     summary = study.run(workers=asked.workers, device=asked.device)
-    print(f"\n{sentences.plain(summary)}\n")
-    for text in filter(None, (sentences.sentence(summary), sentences.evidence(summary), sentences.reached(summary))):
+    print(f"\n{sentences.text_table(summary)}\n")
+    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.search_cost(summary))
+    for text in filter(None, texts):
         print(textwrap.fill(text, 100) + "\n")
     if told := _warnings(study):
         print(told)

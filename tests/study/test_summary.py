@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from trainonce.study import Record, Summary, sentences
-from trainonce.study.intervals import paired, smallest_p, student_quantile
+from trainonce.study.intervals import paired_interval, smallest_p, student_quantile
 from trainonce.study.weightings import Final, Fixed, Learned, key_of
 
 TASK = {
@@ -106,7 +106,7 @@ def test_the_quantiles_of_student():
     for freedom in (1, 2, 3, 4, 9, 30):
         for p in (0.6, 0.9, 0.975, 0.995):
             assert student_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-9)
-    assert paired([3.0])[1:3] == (-math.inf, math.inf)
+    assert paired_interval([3.0])[1:3] == (-math.inf, math.inf)
     assert smallest_p(5) == 0.0625
 
 
@@ -297,5 +297,5 @@ def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():
     assert all(len(row) == len(head) for row in rows)
     assert rows[1][3] == "3 of 3"
     assert rows[1][2].startswith("-40.7 [")
-    assert max(map(len, sentences.plain(found).splitlines())) <= 100
-    assert sentences.signed(-0.04, 1) == "+0.0"
+    assert max(map(len, sentences.text_table(found).splitlines())) <= 100
+    assert sentences.with_sign(-0.04, 1) == "+0.0"

@@ -87,7 +87,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "select": {str(seed): value for seed, value in outcome.select.items()},
         "report": {str(seed): value for seed, value in outcome.report.items()},
         "mean": outcome.mean,
-        "deviation": outcome.deviation,
+        "deviation": outcome.standard_deviation,
         "wanted": outcome.wanted,
         "diverged": outcome.diverged,
     }

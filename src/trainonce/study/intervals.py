@@ -21,22 +21,22 @@ class Interval(NamedTuple):
     seeds: int
 
 
-def deviation(values: Sequence[float]) -> float:
+def standard_deviation(values: Sequence[float]) -> float:
     """The standard deviation of a sample; 0 for a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def paired(differences: Sequence[float]) -> Interval:
+def paired_interval(differences: Sequence[float]) -> Interval:
     r"""The mean of paired differences with Student's interval :math:`\bar d \pm t_{n-1} s / \sqrt n`.
 
-    >>> low, high = paired([1.0, 2.0, 3.0])[1:3]
+    >>> low, high = paired_interval([1.0, 2.0, 3.0])[1:3]
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
     n, mean = len(differences), statistics.fmean(differences)
     if n < 2:
         return Interval(mean, -math.inf, math.inf, n)
-    half = student_quantile(0.5 + LEVEL / 2, n - 1) * deviation(differences) / math.sqrt(n)
+    half = student_quantile(0.5 + LEVEL / 2, n - 1) * standard_deviation(differences) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
 
 

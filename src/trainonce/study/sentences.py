@@ -20,7 +20,7 @@ NO_GRID = "There is no grid to compare with: add the plan grid."
 
 def places(summary: Summary) -> int:
     """How many decimals the metric deserves: two digits of the usual spread over seeds."""
-    spreads = [row.chosen.deviation for row in summary.ranked if row.chosen.deviation > 0]
+    spreads = [row.chosen.standard_deviation for row in summary.ranked if row.chosen.standard_deviation > 0]
     size = statistics.median(spreads) if spreads else max((abs(r.chosen.mean) for r in summary.ranked), default=1) / 10
     return max(0, 1 - math.floor(math.log10(size))) if size > 0 else 1
 
@@ -34,15 +34,15 @@ def number(value: float, decimals: int) -> str:
     return f"{value:.{decimals}f}" if decimals <= 5 else f"{value:.3g}"
 
 
-def spread(outcome: Outcome, decimals: int) -> str:
+def mean_and_deviation(outcome: Outcome, decimals: int) -> str:
     """The mean and, with several seeds, the standard deviation."""
     if not outcome.report:
         return "no result"
     text = number(outcome.mean, decimals)
-    return text if len(outcome.report) == 1 else f"{text} +- {number(outcome.deviation, decimals)}"
+    return text if len(outcome.report) == 1 else f"{text} +- {number(outcome.standard_deviation, decimals)}"
 
 
-def signed(value: float, decimals: int) -> str:
+def with_sign(value: float, decimals: int) -> str:
     text = number(abs(value), decimals)
     return f"{'-' if value < 0 and float(text) else '+'}{text}"
 
@@ -51,10 +51,10 @@ def interval(found: Interval | None, decimals: int) -> str:
     """A paired difference with its interval."""
     if found is None:
         return ""
-    mean = signed(found.mean, decimals)
+    mean = with_sign(found.mean, decimals)
     if found.seeds < 2:
         return mean
-    return f"{mean} [{signed(found.low, decimals)}, {signed(found.high, decimals)}]"
+    return f"{mean} [{with_sign(found.low, decimals)}, {with_sign(found.high, decimals)}]"
 
 
 def times(cost: float) -> str:
@@ -68,18 +68,17 @@ def sentence(summary: Summary) -> str:
     if ours is None:
         return "There is no run with learned weights to speak of: add the plan one-shot."
     if ours.chosen.report:
-        text = f"One run with learned weights: {spread(ours.chosen, decimals)}{unit} {task.report} {task.metric}"
+        result = f"{mean_and_deviation(ours.chosen, decimals)}{unit}"
+        text = f"One run with learned weights: {result} {task.report} {task.metric}"
     else:
         text = "One run with learned weights has no result"
-    text += incomplete(ours.chosen)
+    text += missing_seeds(ours.chosen)
     if reference is None:
         asked = any(plan["kind"] == "set" for plan in summary.plans)
         return f"{text}. The grid has no result to compare with." if asked else f"{text}. {NO_GRID}"
     n = summary.reference_size
-    text += (
-        f"; best of {n} {_kind(reference)} points (chosen on {task.select}): {spread(reference.chosen, decimals)}{unit}"
-        f"{incomplete(reference.chosen)}"
-    )
+    result = f"{mean_and_deviation(reference.chosen, decimals)}{unit}{missing_seeds(reference.chosen)}"
+    text += f"; best of {n} {_kind(reference)} points (chosen on {task.select}): {result}"
     if reference.lacking:
         text += f" ({reference.lacking} of its {sum(reference.counts.values())} trainings are missing)"
     elif ours.cost and not ours.lacking:
@@ -91,7 +90,7 @@ def sentence(summary: Summary) -> str:
     return f"{text}; {ours.beaten_by} of the {n} points did better on {where} than the learned weights."
 
 
-def reached(summary: Summary) -> str:
+def search_cost(summary: Summary) -> str:
     """How long a search of the reference's points would take to do better than one run, in trainings."""
     ours = summary.one_shot
     expected = summary.expected_trainings(ours) if ours is not None else None
@@ -107,7 +106,7 @@ def _kind(reference: Row) -> str:
     return "grid" if reference.plan.startswith("grid") else "random"
 
 
-def incomplete(outcome: Outcome) -> str:
+def missing_seeds(outcome: Outcome) -> str:
     """Which seeds have no result, in brackets; nothing where all have."""
     parts = [f"diverged in {outcome.diverged} of {outcome.wanted} seeds"] if outcome.diverged else []
     missing = outcome.wanted - len(outcome.report) - outcome.diverged
@@ -136,7 +135,8 @@ def evidence(summary: Summary) -> str:
     }[summary.verdict(ours)]
     p = smallest_p(found.seeds)
     if found.low == found.high:
-        return f"All seeds differ by exactly {signed(found.mean, decimals)}{unit}: without any spread nothing more follows."
+        difference = f"{with_sign(found.mean, decimals)}{unit}"
+        return f"All seeds differ by exactly {difference}: without any spread nothing more follows."
     caution = f" (with {found.seeds} seeds an exact paired test cannot go below p = {p:.3g})" if p > 0.05 else ""
     return (
         f"Difference on the same seeds, positive where learned weights are better: {interval(found, decimals)}{unit} "
@@ -148,7 +148,7 @@ def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
     return "weights: " + ", ".join(f"{term} {weight:.4g}" for term, weight in zip(terms, weights, strict=True))
 
 
-def plain(summary: Summary) -> str:
+def text_table(summary: Summary) -> str:
     """The table for a terminal: the columns that answer, aligned."""
     rows = [row[:5] for row in table(summary)]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
@@ -179,7 +179,7 @@ def table(summary: Summary) -> list[list[str]]:
         rows.append(
             [
                 row.plan + mark,
-                spread(row.chosen, decimals) + incomplete(row.chosen),
+                mean_and_deviation(row.chosen, decimals) + missing_seeds(row.chosen),
                 interval(row.difference, decimals),
                 beaten,
                 times(row.cost),

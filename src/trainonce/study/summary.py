@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study.intervals import Interval, deviation, paired
+from trainonce.study.intervals import Interval, paired_interval, standard_deviation
 from trainonce.study.record import Record, read_weighting
 from trainonce.study.search import Search
 from trainonce.study.store import Store
@@ -82,8 +82,8 @@ class Outcome:
         return statistics.fmean(self.report.values()) if self.report else math.nan
 
     @property
-    def deviation(self) -> float:
-        return deviation(list(self.report.values()))
+    def standard_deviation(self) -> float:
+        return standard_deviation(list(self.report.values()))
 
     @property
     def weights(self) -> list[float]:
@@ -231,7 +231,9 @@ class Summary:
             return row
         ours, theirs, sign = row.chosen.report, reference.chosen.report, self.task.sign
         common = sorted(set(ours) & set(theirs))
-        difference = paired([sign * (ours[s] - theirs[s]) for s in common]) if common and row is not reference else None
+        difference = (
+            paired_interval([sign * (ours[s] - theirs[s]) for s in common]) if common and row is not reference else None
+        )
         better = [o for o in reference.outcomes if _is_better(o, row.chosen, sign)]
         return dataclasses.replace(row, difference=difference, beaten_by=len(better) if row.chosen.ended else None)
 

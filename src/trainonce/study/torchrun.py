@@ -1,7 +1,7 @@
 """Trials on several devices at once: one process each, started by torchrun; the first leads and records.
 
-The first process runs the study within itself, as without torchrun. Before each trial it tells the others what to train; they run the
-task's function beside it, with a folder that is thrown away, and nothing of theirs is recorded.
+The first process runs the study within itself, as without torchrun. Before each trial it sends the others what to
+train; they run the task's function beside it, in a temporary folder, and nothing of theirs is recorded.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Trial:
     # Reporting
 
     def report(self, step: int, **metrics: float) -> None:
-        """Report the metrics of the selecting split after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``."""
+        """Report metrics of the selecting split after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``."""
         metric = self._task.metric
         if metric not in metrics:
             raise ValueError(f"trial.report needs the task's metric, {metric!r}; got {quoted(metrics) or 'none'}.")

@@ -22,11 +22,11 @@ def test_cost_quality_puts_each_plan_at_its_cost_and_mean(studies, k):
         (point,) = marked(figure, f"plan {row.plan}")
         assert point.get_xdata()[0] == pytest.approx(math.log10(row.cost))
         assert point.get_ydata()[0] == pytest.approx(min(max(row.chosen.mean, low), high))
-    inside = [row for row in summary.ranked if low <= row.chosen.mean <= high and row.chosen.deviation]
+    inside = [row for row in summary.ranked if low <= row.chosen.mean <= high and row.chosen.standard_deviation]
     bars = marked(figure, "error bar")
     assert len(bars) == len(inside)
     whole = [b for b in bars if low < min(b.get_ydata()) and max(b.get_ydata()) < high]
-    deviations = {round(row.chosen.deviation, 9) for row in inside}
+    deviations = {round(row.chosen.standard_deviation, 9) for row in inside}
     assert whole
     assert all(round((b.get_ydata()[1] - b.get_ydata()[0]) / 2, 9) in deviations for b in whole)
 

@@ -28,7 +28,7 @@ def test_plotly_is_in_the_page_once(tmp_path, monkeypatch):
     summary = Summary.read(path)
     (ours,) = [trace for trace in figures[0]["data"] if trace.get("name") == "one-shot"]
     assert ours["y"] == pytest.approx([summary.one_shot.chosen.mean])
-    assert ours["error_y"]["array"] == pytest.approx([summary.one_shot.chosen.deviation])
+    assert ours["error_y"]["array"] == pytest.approx([summary.one_shot.chosen.standard_deviation])
 
 
 @pytest.mark.parametrize("terms", [("a", "<b>b</b>", "c"), ("a", "b", "c", "d")])

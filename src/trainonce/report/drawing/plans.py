@@ -50,11 +50,11 @@ def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
     half = rows[: max(2, math.ceil(len(rows) / 2))]
     known = [row for row in (summary.one_shot, summary.reference) if row is not None and row.chosen.report]
     core = [*half, *known]
-    ends = [row.chosen.mean + side * row.chosen.deviation for row in core for side in (-1, 1)]
+    ends = [row.chosen.mean + side * row.chosen.standard_deviation for row in core for side in (-1, 1)]
     reach = 1.6 * (max(ends) - min(ends)) or 0.1 * abs(ends[0]) or 1.0
     low, high = min(ends) - reach, max(ends) + reach
     near = [row for row in rows if low <= row.chosen.mean <= high]
-    shown = [row.chosen.mean + side * row.chosen.deviation for row in [*near, *core] for side in (-1, 1)]
+    shown = [row.chosen.mean + side * row.chosen.standard_deviation for row in [*near, *core] for side in (-1, 1)]
     return style.widen([min(max(value, low), high) for value in shown])
 
 

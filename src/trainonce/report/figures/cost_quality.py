@@ -107,7 +107,7 @@ def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
     placed: list[tuple[float, float, float, float]] = []
     shifts = [0.0] * len(rows)
     for i in order:
-        mean, deviation = rows[i].chosen.mean, rows[i].chosen.deviation
+        mean, deviation = rows[i].chosen.mean, rows[i].chosen.standard_deviation
         x = labels.to_points(axes, math.log10(rows[i].cost), mean)[0]
         bottom, top = (labels.to_points(axes, 0, mean + side * deviation)[1] + 7 * side for side in (-1, 1))
         if low <= mean <= high:
@@ -123,7 +123,7 @@ def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Bo
     """Draw a plan, and return the boxes that labels must avoid."""
     transforms = require("matplotlib.transforms", "matplotlib", "study")
     low, high = axes.get_ylim()
-    mean, deviation, role = row.chosen.mean, row.chosen.deviation, plans.role(summary, row)
+    mean, deviation, role = row.chosen.mean, row.chosen.standard_deviation, plans.role(summary, row)
     inside = low <= mean <= high
     x, y = math.log10(row.cost), min(max(mean, low), high)
     moved = axes.transData + transforms.ScaledTranslation(shift / 72, 0, style.root(axes).dpi_scale_trans)

@@ -45,19 +45,21 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
         named, reference = [], summary.reference
         for row in dict.fromkeys(row.plan for row, _, _ in choices):
             mine = sorted(((scale(p[0]), o) for r, o, p in choices if r.plan == row), key=lambda pair: pair[0])
-            xs, ys, bars = [x for x, _ in mine], [o.mean for _, o in mine], [o.deviation for _, o in mine]
+            xs, ys, bars = [x for x, _ in mine], [o.mean for _, o in mine], [o.standard_deviation for _, o in mine]
             joined = [(x, y) for x, y in zip(xs, ys, strict=True) if x != scale(0)]
             axes.plot(*zip(*joined, strict=True), color=COLOURS["set"], linewidth=1.2)
             axes.errorbar(xs, ys, bars, fmt="o", color=COLOURS["set"], markersize=5, elinewidth=1, capsize=2)
         if reference is not None and isinstance(reference.chosen.weighting, Fixed):
             at, best = scale(weight_space.ratios(reference.chosen.weighting.weights)[0]), reference.chosen
-            axes.errorbar([at], [best.mean], [best.deviation], fmt="D", color=INK, markersize=7, capsize=2, zorder=4)
+            axes.errorbar(
+                [at], [best.mean], [best.standard_deviation], fmt="D", color=INK, markersize=7, capsize=2, zorder=4
+            )
             named.append(Label(at, best.mean, f"best of {plans.base_name(reference.plan)}", INK))
         ours = summary.one_shot
         if ours is not None and ours.chosen.report and ends:
             logs = [math.log10(max(r, LogScale.FLOOR)) if r else scale(0) for r in ends]
             at, wide = statistics.fmean(logs), statistics.stdev(logs) if len(logs) > 1 else 0.0
-            mean, deep = ours.chosen.mean, ours.chosen.deviation
+            mean, deep = ours.chosen.mean, ours.chosen.standard_deviation
             axes.errorbar(
                 [at], [mean], [deep], [wide], "*", color=COLOURS["learned"], markersize=15, capsize=3, zorder=5
             )
@@ -76,5 +78,5 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
 def _marker_boxes(axes: Axes, x: float, outcome: Outcome) -> list[labels.Box]:
     """The boxes of a point's marker and error bar."""
     u, v = labels.to_points(axes, x, outcome.mean)
-    low, high = (labels.to_points(axes, x, outcome.mean + s * outcome.deviation)[1] for s in (-1, 1))
+    low, high = (labels.to_points(axes, x, outcome.mean + s * outcome.standard_deviation)[1] for s in (-1, 1))
     return [labels.Box(u - 7, v - 7, u + 7, v + 7), labels.Box(u - 3, low, u + 3, high)]

@@ -36,7 +36,11 @@ def sensitivity(summary: Summary, plan: str | None = None, axes: Axes | None = N
         colour = COLOURS["learned"]
         for value, o in found:
             axes.plot([scale(value)] * len(o.report), list(o.report.values()), "o", color=colour, alpha=0.4, gid="seed")
-        xs, ys, bars = [scale(v) for v, _ in found], [o.mean for _, o in found], [o.deviation for _, o in found]
+        xs, ys, bars = (
+            [scale(v) for v, _ in found],
+            [o.mean for _, o in found],
+            [o.standard_deviation for _, o in found],
+        )
         axes.errorbar(xs, ys, bars, fmt="-", color=colour, linewidth=1.8, elinewidth=1.2, capsize=3, gid="mean")
         scale.apply(axes, "x")
         named = [Label(xs[-1], ys[-1], "learned", colour, True)]
@@ -44,7 +48,7 @@ def sensitivity(summary: Summary, plan: str | None = None, axes: Axes | None = N
             best, right = summary.reference.chosen, axes.get_xlim()[1]
             ends = axes.get_xlim()
             axes.plot(ends, [best.mean] * 2, color=INK, linewidth=1.2, linestyle=(0, (5, 3)), gid="reference")
-            band = (best.mean - best.deviation, best.mean + best.deviation)
+            band = (best.mean - best.standard_deviation, best.mean + best.standard_deviation)
             axes.fill_between(ends, *band, color=INK, alpha=0.07, linewidth=0)
             named.append(Label(right, best.mean, f"best of {plans.base_name(summary.reference.plan)}", INK))
         style.grid_lines(axes, "y")

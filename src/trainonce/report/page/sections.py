@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainonce.report.drawing import plans
 from trainonce.report.page import markup
 from trainonce.study import sentences
-from trainonce.study.intervals import paired
+from trainonce.study.intervals import paired_interval
 from trainonce.study.plans import ABOUT
 from trainonce.study.summary import MARGIN
 
@@ -52,7 +52,7 @@ def comparison(summary: Summary) -> str:
     return (
         markup.table(sentences.table(summary), "comparison of the plans", classes)
         + markup.paragraph(" ".join(notes), "quiet")
-        + markup.paragraph(sentences.reached(summary))
+        + markup.paragraph(sentences.search_cost(summary))
         + _plans_without_result(summary)
     )
 
@@ -74,9 +74,10 @@ def controls(summary: Summary) -> str:
     for row in rows:
         common = sorted(set(row.chosen.report) & set(ours.chosen.report))
         pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
-        against = paired(pairs) if pairs else None
+        against = paired_interval(pairs) if pairs else None
         about = ABOUT.get(plans.base_name(row.plan), "").removeprefix("control: ")
-        lines.append([row.plan, about, sentences.spread(row.chosen, decimals), sentences.interval(against, decimals)])
+        result = sentences.mean_and_deviation(row.chosen, decimals)
+        lines.append([row.plan, about, result, sentences.interval(against, decimals)])
     read = (
         "If a control does as well as the learned weights, then the values of the weights matter, and not that they "
         "adapt to the losses of the same run. A positive difference means that the control is better."

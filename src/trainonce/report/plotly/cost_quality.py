@@ -34,12 +34,15 @@ def cost_quality(summary: Summary) -> Any:
         figure.add_scatter(x=xs, y=ys, mode="lines", name=name, line={"color": COLOURS["set"]}, hoverinfo="name")
     for row in rows:
         role = plans.role(summary, row)
-        lines = [style.typeset(sentences.spread(row.chosen, decimals)), f"{sentences.times(row.cost)} trainings"]
+        lines = [
+            style.typeset(sentences.mean_and_deviation(row.chosen, decimals)),
+            f"{sentences.times(row.cost)} trainings",
+        ]
         lines += [style.typeset(f"difference {sentences.interval(row.difference, decimals)}")] if row.difference else []
         figure.add_scatter(
             x=[row.cost],
             y=[row.chosen.mean],
-            error_y={"array": [row.chosen.deviation], "thickness": 1.2, "width": 0},
+            error_y={"array": [row.chosen.standard_deviation], "thickness": 1.2, "width": 0},
             mode="markers",
             name=elements.escape(plans.label(row)),
             marker={"color": COLOURS[role], "symbol": elements.MARKERS[role], "size": 15 if role == "learned" else 10},

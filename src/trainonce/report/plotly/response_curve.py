@@ -32,7 +32,7 @@ def response_curve(summary: Summary) -> Any:
         figure.add_scatter(
             x=[x for x, _ in mine],
             y=[o.mean for _, o in mine],
-            error_y={"array": [o.deviation for _, o in mine], "thickness": 1.2},
+            error_y={"array": [o.standard_deviation for _, o in mine], "thickness": 1.2},
             text=[elements.escape(o.label) for _, o in mine],
             mode="lines+markers",
             name=elements.escape(name),
@@ -44,7 +44,7 @@ def response_curve(summary: Summary) -> Any:
         figure.add_scatter(
             x=[statistics.fmean(logs)],
             y=[ours.chosen.mean],
-            error_y={"array": [ours.chosen.deviation]},
+            error_y={"array": [ours.chosen.standard_deviation]},
             error_x={"array": [statistics.stdev(logs) if len(logs) > 1 else 0.0]},
             mode="markers",
             name="learned",

@@ -30,14 +30,19 @@ def simplex(summary: Summary) -> Any:
         c for c in weight_space.fixed_choices(summary) if c[0].kind == "set" and isinstance(c[1].weighting, Fixed)
     ]
     points = [place_in_triangle(o.weighting.weights) for _, o, _ in choices if isinstance(o.weighting, Fixed)]
-    texts = [f"{elements.escape(o.label)}<br>{style.typeset(sentences.spread(o, decimals))}" for _, o, _ in choices]
+    texts = [
+        f"{elements.escape(o.label)}<br>{style.typeset(sentences.mean_and_deviation(o, decimals))}"
+        for _, o, _ in choices
+    ]
     strong = weight_space.strength(summary, [o.mean for _, o, _ in choices]) if choices else []
     look = {"color": INK, "size": 10, "opacity": [0.15 + 0.7 * s for s in strong]}
     elements.add_points(figure, points, texts, "fixed weights", look)
     for row in summary.ranked:
         if row.kind in ("peer", "search", "fixed") and len(row.chosen.weights) == 3:
             look = {"color": COLOURS[row.kind], "symbol": elements.MARKERS[row.kind], "size": 9}
-            result = f"{elements.escape(row.plan)}<br>{style.typeset(sentences.spread(row.chosen, decimals))}"
+            result = (
+                f"{elements.escape(row.plan)}<br>{style.typeset(sentences.mean_and_deviation(row.chosen, decimals))}"
+            )
             elements.add_points(
                 figure, [place_in_triangle(row.chosen.weights)], [result], elements.escape(row.plan), look
             )
