@@ -1,11 +1,11 @@
 """The records that are kept under docs/results: today's code still finds each of their trials."""
 
 import json
-import sys
 from pathlib import Path
 
 import _stores
 import pytest
+import records
 
 from trainonce.recipes import load
 from trainonce.study import Study, Summary
@@ -14,11 +14,7 @@ from trainonce.study.store import Store
 from trainonce.study.summary import keys_of
 from trainonce.study.weightings import digest
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "docs" / "results" / "data"
-sys.path.insert(0, str(ROOT / "benchmarks"))
-records = pytest.importorskip("records", reason="benchmarks/ is not here", exc_type=ImportError)
-
+DATA = Path(__file__).parents[2] / "docs" / "results" / "data"
 PACKED = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.tar.xz"))
 
 
