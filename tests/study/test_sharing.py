@@ -35,13 +35,13 @@ def _check_nothing_lost_or_repeated(made, notes):
 def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_group, tmp_path):
     """25 kills with SIGKILL in each of two ways, 50 in all, then one run to the end."""
     notes, out, rng = tmp_path / "notes", tmp_path / "out", random.Random(int(whole_group))
-    seeds, kills, progress = 30, 0, []
+    seeds, kills, progress, longest = 30, 0, [], 0.5
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["trainonce.study.executors.worker_process", "torch._dynamo", "_tasks"])
     while kills < 25:
         process = context.Process(target=_run_noted, args=(out, notes, seeds, rng.choice([0, 1, 2])))
         process.start()
-        time.sleep(rng.uniform(0.02, 0.5))
+        time.sleep(rng.uniform(0.02, longest))
         if not process.is_alive():
             break
         if whole_group:
@@ -51,6 +51,8 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_gro
         process.join()
         kills += 1
         progress.append(len(records(out)) if (out / "trials.jsonl").exists() else 0)
+        if progress[-3:] == progress[-1:] * 3:
+            longest *= 1.5  # on a busy machine nothing ends that soon
     assert kills == 25, "the study is too small for this machine: it ended before it was killed often enough"
     assert progress == sorted(progress)
     assert len(set(progress)) > 5  # it did go on between the kills
