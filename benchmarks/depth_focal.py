@@ -21,7 +21,7 @@ from trainonce.recipes.depth.metrics import focal
 from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.tasks import ROOMS
-from trainonce.recipes.segmentation.model.deeplab import load_weights
+from trainonce.recipes.vision.weights import load_weights
 
 PARTS = (0.25, 0.5, 0.75, 0.95)
 TOGETHER = 10

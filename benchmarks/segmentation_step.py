@@ -23,11 +23,12 @@ from PIL import Image
 
 import trainonce
 from trainonce.recipes.segmentation import training
-from trainonce.recipes.segmentation.data import acdc, batches, cityscapes
+from trainonce.recipes.segmentation.data import acdc, cityscapes
 from trainonce.recipes.segmentation.data.scenes import Domains
 from trainonce.recipes.segmentation.generated.streets import scene
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.tasks import PAPER
+from trainonce.recipes.vision.loading import AHEAD
 
 TRAIN_IDS = torch.tensor(
     [10, 2, 0, 1, 8, 13, 11], dtype=torch.uint8
@@ -76,7 +77,7 @@ def main() -> None:
 
 def warm(settings) -> int:
     """How many steps come before those that are timed."""
-    return WARM + batches.AHEAD * settings.readers
+    return WARM + AHEAD * settings.readers
 
 
 def drawn(folder: Path, count: int) -> Domains:

@@ -12,7 +12,7 @@ SCRIPT = """
 import multiprocessing, os, sys, time
 import torch
 from types import SimpleNamespace
-from trainonce.recipes.segmentation.data.batches import loader
+from trainonce.recipes.vision.loading import loader
 
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):

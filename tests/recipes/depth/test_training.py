@@ -19,6 +19,7 @@ from trainonce.recipes.depth.model import attention
 from trainonce.recipes.depth.model.network import Predicted
 from trainonce.recipes.depth.optimisation import rate, trained
 from trainonce.recipes.depth.settings import Settings
+from trainonce.recipes.vision import output
 from trainonce.study import Study
 from trainonce.study.trial import CHECKPOINT
 
@@ -97,7 +98,7 @@ def test_pictures_of_a_network_that_says_nothing_do_not_cost_the_training(tmp_pa
 
     monkeypatch.setattr(training.pictures, "cloud", no_point)
     with pytest.warns(UserWarning, match="No pictures were written: there is no point"):
-        training.common.written({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
+        output.written({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
 
 
 def test_a_small_network_learns_what_rooms_are_like(tmp_path):

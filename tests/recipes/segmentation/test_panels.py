@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
+from trainonce.recipes.segmentation.pictures import coloured, panel
 from trainonce.recipes.vision import panels
-from trainonce.recipes.vision.panels import coloured, panel
 
 CLASSES = Classes(("sky", "road", "car"), ((10, 200, 30), (140, 50, 60), (70, 80, 250)))
 

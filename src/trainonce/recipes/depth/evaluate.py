@@ -12,7 +12,7 @@ from trainonce.recipes.depth.data import views
 from trainonce.recipes.depth.data.batches import UnreadableFrame
 from trainonce.recipes.depth.data.frames import Frame, made
 from trainonce.recipes.depth.metrics import METRICS, measured
-from trainonce.recipes.segmentation.data.batches import at_once, named
+from trainonce.recipes.vision.loading import at_once, named
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:

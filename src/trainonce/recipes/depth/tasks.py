@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
-from trainonce.recipes.vision.training import data_root
+from trainonce.recipes.vision.files import data_root
 from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:

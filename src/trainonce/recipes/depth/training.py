@@ -25,9 +25,9 @@ from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.model.vit import UNUSED, ViTBlock
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
-from trainonce.recipes.segmentation.data.scenes import spread
-from trainonce.recipes.segmentation.model.deeplab import load_weights
-from trainonce.recipes.vision import training
+from trainonce.recipes.vision import checks, cuda_graphs, output
+from trainonce.recipes.vision.indices import spread
+from trainonce.recipes.vision.weights import load_weights
 from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         network = built(settings, device)
         objective = wrapped(network, settings, device)
         if settings.check:
-            training.checked(lambda: check(sets))
+            checks.checked(lambda: check(sets))
     _told_of_rounding(settings, network.patch)
     saved = trial.restore()
     criterion = trial.criterion()
@@ -96,8 +96,8 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         if torchrun.is_first():
             writers = {"No pictures were": lambda: keep_pictures(trial, network, sets, settings)}
             if settings.keep_model:
-                writers = {"The network was not": lambda: training.save_network(trial, network)} | writers
-            training.written(writers)
+                writers = {"The network was not": lambda: output.save_network(trial, network)} | writers
+            output.written(writers)
     return results
 
 
@@ -219,7 +219,7 @@ def graphed(objective: Objective, patch: int, settings: Settings, device: torch.
         torch.zeros(count, dtype=torch.bool, device=device),
     )
     with autocast(settings, device):
-        return training.recorded(objective, example)
+        return cuda_graphs.recorded(objective, example)
 
 
 def autocast(settings: Settings, device: torch.device) -> torch.autocast:

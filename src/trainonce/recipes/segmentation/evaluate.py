@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainonce.recipes.segmentation import metrics
-from trainonce.recipes.segmentation.data.batches import UnreadableScene, at_once, loader, named
+from trainonce.recipes.segmentation.data.batches import UnreadableScene
 from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsampled
+from trainonce.recipes.vision.loading import at_once, loader, named
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from trainonce.recipes.segmentation.data.scenes import Domains, Subset
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import configured
-from trainonce.recipes.vision.training import data_root
+from trainonce.recipes.vision.files import data_root
 from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:

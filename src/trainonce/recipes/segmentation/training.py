@@ -10,14 +10,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
 from trainonce.recipes.segmentation import metrics
+from trainonce.recipes.segmentation import pictures as panels
 from trainonce.recipes.segmentation.data import batches
 from trainonce.recipes.segmentation.data.check import check
-from trainonce.recipes.segmentation.data.scenes import spread
 from trainonce.recipes.segmentation.data.stylise import stylise
 from trainonce.recipes.segmentation.evaluate import Examined, counted, predicted
 from trainonce.recipes.segmentation.losses import Losses
 from trainonce.recipes.segmentation.model.deeplab import DeepLab, load_encoder
-from trainonce.recipes.vision import panels, training
+from trainonce.recipes.vision import checks, cuda_graphs, output
+from trainonce.recipes.vision.indices import spread
 from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     if torchrun.is_first():
         writers = {"No pictures were": lambda: pictures(trial, network, domains, settings)}
         if settings.keep_model:
-            writers = {"The network was not": lambda: training.save_network(trial, network)} | writers
-        training.written(writers)
+            writers = {"The network was not": lambda: output.save_network(trial, network)} | writers
+        output.written(writers)
     return as_metrics(found, domains.classes.names)
 
 
@@ -101,7 +102,7 @@ def fed(
 def looked_at(domains: Domains, settings: Settings) -> None:
     """Check all scenes, of one size where they are stacked."""
     same = settings.resident or (settings.batch > 1 and not settings.frame)
-    training.checked(lambda: check(domains, settings.frame or settings.crop, same_size=same))
+    checks.checked(lambda: check(domains, settings.frame or settings.crop, same_size=same))
 
 
 def built(classes: int, settings: Settings, device: torch.device) -> DeepLab:
@@ -159,7 +160,7 @@ def graphed(losses: Losses, settings: Settings, device: torch.device) -> Any:
     pieces = [torch.rand(settings.batch, *settings.crop, 3, device=device).permute(0, 3, 1, 2) for _ in range(2)]
     labels = torch.zeros(settings.batch, *settings.crop, dtype=torch.long, device=device)
     with autocast(settings, device):
-        recorded = training.recorded(losses, (*pieces, labels))
+        recorded = cuda_graphs.recorded(losses, (*pieces, labels))
     for name, buffer in losses.named_buffers():
         buffer.copy_(buffers[name])  # recording has run the network, on nothing
     return recorded

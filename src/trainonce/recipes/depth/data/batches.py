@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from trainonce.recipes.depth.data import views
 from trainonce.recipes.depth.data.frames import Frame, made
-from trainonce.recipes.segmentation.data.batches import at_once, loader, named
+from trainonce.recipes.vision.loading import at_once, loader, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,7 +129,7 @@ class Stream:
         self._training, self._settings, self._device = training, settings, device
 
     def batches(self, order: Order) -> Iterator[list[Group]]:
-        read = loader(_Reading(self._training, order), self._settings, self._device)  # type: ignore[arg-type]
+        read = loader(_Reading(self._training, order), self._settings, self._device)
         for stacks, bad in read:
             _warn_of(bad)
             yield [

@@ -16,9 +16,9 @@ from trainonce.recipes.depth.data.batches import FEWEST as LEAST
 from trainonce.recipes.depth.data.frame_files import by
 from trainonce.recipes.depth.data.frames import Subset
 from trainonce.recipes.depth.generated.rooms import Generated
-from trainonce.recipes.segmentation.data.batches import named
-from trainonce.recipes.segmentation.data.check import summary
-from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.vision.checks import summary
+from trainonce.recipes.vision.indices import spread
+from trainonce.recipes.vision.loading import named
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.vision.indices import spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

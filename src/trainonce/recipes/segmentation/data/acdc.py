@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainonce.recipes.segmentation.data import cityscapes
+from trainonce.recipes.segmentation.data.label_files import Files
 from trainonce.recipes.vision import files
-from trainonce.recipes.vision.files import Files, Place
 
 if TYPE_CHECKING:
     import os
+
+    from trainonce.recipes.vision.files import Place
 
 CLASSES = cityscapes.CLASSES
 CONDITIONS = ("fog", "night", "rain", "snow")

@@ -11,23 +11,20 @@ import functools
 import hashlib
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from trainonce.recipes.segmentation.data.stylise import stylise
-from trainonce.study.orphans import end_with_parent
+from trainonce.recipes.vision.loading import at_once, loader, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trainonce.recipes.segmentation.data.scenes import Domains, Scenes
     from trainonce.recipes.segmentation.settings import Settings
-
-T = TypeVar("T")
 
 
 class Batch(NamedTuple):
@@ -147,12 +144,6 @@ class Resident:
             yield Whole(self.images[source], self.labels[source], self.styles[style])
 
 
-def at_once(read: Callable[[int], T], count: int, threads: int) -> list[T]:
-    """The first so many of something, read by several threads: decoding leaves Python to others."""
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        return list(pool.map(read, range(count)))
-
-
 def stacked(scenes: Sequence[Tensor]) -> Tensor:
     """Scenes of one size as one tensor."""
     sizes = {tuple(scene.shape[-2:]) for scene in scenes}
@@ -174,23 +165,6 @@ class Stream:
         for content, bad in loader(_Reading(self._domains, self._settings, order), self._settings, self._device):
             _warn_of(bad)
             yield Whole(*(tensor.to(self._device, non_blocking=True) for tensor in content))
-
-
-AHEAD = 4  # steps that each reader reads ahead
-
-
-def loader(dataset: Dataset[Any], settings: Settings, device: torch.device) -> DataLoader[Any]:
-    """The items of a dataset in order, read ahead by processes that are spared where there is little to read."""
-    readers = min(settings.readers, len(dataset))  # type: ignore[arg-type]
-    ahead = {"prefetch_factor": AHEAD} if readers else {}
-    return DataLoader(
-        dataset,
-        batch_size=None,
-        num_workers=readers,
-        pin_memory=device.type == "cuda",
-        worker_init_fn=end_with_parent,
-        **ahead,  # type: ignore[arg-type]
-    )
 
 
 class _Reading(Dataset[Any]):
@@ -248,11 +222,6 @@ def readable(
         except (OSError, ValueError) as error:
             bad.append(named(scenes.name(at), error))
     raise OSError(f"None of the {len(scenes)} scenes can be read any more; the last: {bad[-1]}")
-
-
-def named(name: str, error: Exception) -> str:
-    """What an error says, with the scene's name if it does not say that itself."""
-    return str(error) if name in str(error) else f"{name}: {error}"
 
 
 class UnreadableScene(UserWarning):

@@ -14,9 +14,11 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.recipes.segmentation.data import label_files
+from trainonce.recipes.segmentation.data.label_files import Files
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
 from trainonce.recipes.vision import files
-from trainonce.recipes.vision.files import Files, Place
+from trainonce.recipes.vision.files import Place
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -179,7 +181,7 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[Path, list[str], Fi
     if layout is None:
         raise ValueError(f"{path} does not hold CamVid.")
     images, labels = _matching(layout.image, members), _matching(layout.label, members)
-    paired = files.pairs(
+    paired = label_files.pairs(
         images,
         labels,
         lambda name: f"{path}/{layout.image.replace('NAME', name)}",
@@ -249,8 +251,10 @@ def _by_lists(members: Mapping[str, Place]) -> dict[str, list[str]]:
 
 
 LISTS = tuple(f"{split}.txt" for split in SPLITS)
-INDEXED = files.table({**{i: i for i in range(len(CLASSES))}, len(CLASSES): IGNORE})
-COLOURED = files.table({i: CLASSES.names.index(name) if name else IGNORE for i, name in enumerate(COLOURS.values())})
+INDEXED = label_files.table({**{i: i for i in range(len(CLASSES))}, len(CLASSES): IGNORE})
+COLOURED = label_files.table(
+    {i: CLASSES.names.index(name) if name else IGNORE for i, name in enumerate(COLOURS.values())}
+)
 ARCHIVED = Layout("images/NAME.jpg", "labels/NAME.png", INDEXED, None, ("splits.json", *LISTS), _by_json)
 SEGNET = Layout("SPLIT/NAME.png", "SPLITannot/NAME.png", INDEXED, None, (), _by_folder)
 PUBLISHED = Layout(

@@ -7,16 +7,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from trainonce.recipes.segmentation.data.label_files import Files, counted
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Domains, Scenes, Subset
-from trainonce.recipes.vision.files import Files, counted
+from trainonce.recipes.vision.checks import summary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from torch import Tensor
-
-#: How many problems are said in full.
-SHOWN = 5
 
 
 @dataclasses.dataclass
@@ -120,15 +118,6 @@ def odd(name: str, looks: list[Look]) -> list[str]:
     return [
         f"{rule}, {look.name} has {_by(look.size)}. Set size=." for look in looks if look.size and look.size != usual
     ]
-
-
-def summary(problems: list[str]) -> str:
-    """One problem as it is; several as a list of the first, and how many more there are."""
-    if len(problems) == 1:
-        return problems[0]
-    more = [f"- and {len(problems) - SHOWN} more."] if len(problems) > SHOWN else []
-    listed = [f"- {problem}" for problem in problems[:SHOWN]]
-    return "\n".join([f"The data have {len(problems)} problems:", *listed, *more])
 
 
 def _key(scenes: Scenes, index: int) -> Hashable:

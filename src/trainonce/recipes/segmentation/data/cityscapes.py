@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainonce.recipes.segmentation.data import label_files
+from trainonce.recipes.segmentation.data.label_files import Files
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
 from trainonce.recipes.vision import files
-from trainonce.recipes.vision.files import Files, Place
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from pathlib import Path
+
+    from trainonce.recipes.vision.files import Place
 
 CLASSES = Classes(
     names=(
@@ -70,8 +73,8 @@ LAST_ID = 33
 
 #: What the values of the two kinds of label files mean, the kind to prefer first.
 KINDS = {
-    "labelTrainIds": files.table({i: i for i in range(len(CLASSES))}),
-    "labelIds": files.table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
+    "labelTrainIds": label_files.table({i: i for i in range(len(CLASSES))}),
+    "labelIds": label_files.table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
 }
 
 SPLITS = ("train", "val", "test")
@@ -89,10 +92,10 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     root = find(root)
     folder, labels = files.part(root, "leftImg8bit") / split, files.part(root, "gtFine") / split
     suffix = "_leftImg8bit.png"
-    images = files.without(suffix, files.listing(folder, suffix))
+    images = label_files.without(suffix, files.listing(folder, suffix))
     if not images:
         raise ValueError(f"Images named *{suffix} are expected below {folder}; {files.contents(folder)}")
-    found = {kind: files.without(end := f"_gtFine_{kind}.png", files.listing(labels, end)) for kind in KINDS}
+    found = {kind: label_files.without(end := f"_gtFine_{kind}.png", files.listing(labels, end)) for kind in KINDS}
     check_labels(found, labels)
     return labelled(
         images,
@@ -116,7 +119,7 @@ def labelled(
     :param label_as: The file of a label, from that and the kind.
     """
     kind = max(labels, key=lambda kind: len(images.keys() & labels[kind].keys()))
-    paired = files.pairs(images, labels[kind], image_as, lambda name: label_as(name, kind))
+    paired = label_files.pairs(images, labels[kind], image_as, lambda name: label_as(name, kind))
     return Files(*paired, KINDS[kind], size=size)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from trainonce.recipes.vision.indices import spread
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -73,16 +75,6 @@ class Domains:
         kept = {name: Subset(scenes, spread(len(scenes), most)) for name, scenes in self.sets().items()}
         fixed = {name: kept.pop(name) for name in ("source", "style", "validation", "test")}
         return Domains(self.classes, **fixed, others=kept)
-
-
-def spread(count: int, wanted: int) -> list[int]:
-    """A few indices, evenly over all.
-
-    >>> spread(10, 4)
-    [1, 3, 6, 8]
-    """
-    few = min(count, wanted)
-    return [(2 * i + 1) * count // (2 * few) for i in range(few)]
 
 
 @dataclasses.dataclass(frozen=True)
