@@ -15,7 +15,7 @@ import dataclasses
 import torch
 
 from trainonce.recipes.depth.data.frames import Frame
-from trainonce.recipes.depth.evaluate import seen
+from trainonce.recipes.depth.evaluate import predict
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.metrics import focal
 from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
@@ -58,7 +58,7 @@ def main() -> None:
 
 def errors(network, frames, start: int, count: int, settings, device: torch.device) -> torch.Tensor:
     made = Frame(*frames.frames(range(start, min(start + TOGETHER, count)), device))
-    _, cameras = seen(network, made, settings)
+    _, cameras = predict(network, made, settings)
     return focal(cameras, made.camera).cpu()
 
 

@@ -707,7 +707,7 @@ def test_a_set_without_depth_or_without_frames_is_said():
     empty = frame_of(depth=torch.zeros(SIZE))
     assert message(check, sets_of(empty, empty)) == (
         "Frames of the set 'training rooms' must have at least 50 pixels with a depth that counts; "
-        "of the 2 that were looked at, the best has 0."
+        "of the 2 that were checked, the best has 0."
     )
     assert message(check, sets_of()) == "The set 'training rooms' has no frames."
     far = Listed(frame_of(depth=frame_of().depth + 20))

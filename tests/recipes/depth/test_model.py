@@ -26,7 +26,7 @@ from trainonce.recipes.depth.model.decoder import ConvBlock, _doubling, apart, d
 from trainonce.recipes.depth.model.harmonics import harmonics, tabled
 from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.model.vit import SHAPES, ViT, ViTBlock, embedded, larger
-from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
+from trainonce.recipes.depth.optimisation import EMA, build_optimizer, clip_gradients_, learning_rate_factor
 from trainonce.recipes.depth.settings import Settings
 
 CPU = torch.device("cpu")
@@ -381,13 +381,13 @@ def test_a_dinov2_checkpoint_loads_and_its_patches_stay(tmp_path):
     state = ViT(SHAPES["vit-tiny"]).state_dict()
     extra = {"mask_token": torch.zeros(1, 192), "norm.weight": torch.ones(192), "norm.bias": torch.zeros(192)}
     torch.save(state | extra, tmp_path / "dino.pth")
-    network = training.built(Settings(weights=str(tmp_path / "dino.pth"), dim=32, heads=2), CPU)
+    network = training.build_network(Settings(weights=str(tmp_path / "dino.pth"), dim=32, heads=2), CPU)
     torch.testing.assert_close(dict(network.encoder.state_dict()), dict(state))
     assert not network.encoder.patch_embed["proj"].weight.requires_grad
     assert network.encoder.pos_embed.requires_grad
     torch.save({k: v for k, v in state.items() if "blocks.3" not in k}, tmp_path / "part.pth")
     with pytest.raises(ValueError, match=r"part\.pth does not fit vit-tiny: it lacks blocks\.3\."):
-        training.built(Settings(weights=str(tmp_path / "part.pth"), dim=32, heads=2), CPU)
+        training.build_network(Settings(weights=str(tmp_path / "part.pth"), dim=32, heads=2), CPU)
 
 
 # Camera and depth
@@ -504,15 +504,15 @@ def test_an_unknown_encoder_is_one_sentence():
 
 def test_the_rate_is_constant_and_then_falls():
     settings = Settings(steps=100, constant=0.25, lowest=0.01)
-    assert [rate(s, settings) for s in (0, 25)] == [1.0, 1.0]
-    assert rate(62, settings) == pytest.approx(0.5154, abs=1e-3)
-    assert rate(100, settings) == pytest.approx(0.01)
-    assert rate(50, Settings(steps=100, constant=1.0)) == 1.0
+    assert [learning_rate_factor(s, settings) for s in (0, 25)] == [1.0, 1.0]
+    assert learning_rate_factor(62, settings) == pytest.approx(0.5154, abs=1e-3)
+    assert learning_rate_factor(100, settings) == pytest.approx(0.01)
+    assert learning_rate_factor(50, Settings(steps=100, constant=1.0)) == 1.0
 
 
 def test_groups():
     network = small()
-    made = optimizer(network, Settings(lr=1e-3, encoder_lr=0.1, weight_decay=0.1))
+    made = build_optimizer(network, Settings(lr=1e-3, encoder_lr=0.1, weight_decay=0.1))
     known = {id(p): g for g in made.param_groups for p in g["params"]}
     named = {name: known[id(p)] for name, p in network.named_parameters()}
     assert len(named) == len(known)
@@ -529,7 +529,7 @@ def test_the_exponents_are_clipped_only_if_asked_for(inside):
     weight = network.depth_module.heads[0].bias
     for parameter in (weight, *criterion.parameters()):
         parameter.grad = torch.full_like(parameter, 10.0)
-    clipped(network, criterion, Settings(clip=1.0, clip_exponents=inside))
+    clip_gradients_(network, criterion, Settings(clip=1.0, clip_exponents=inside))
     assert (weight.grad.item() < 0.99) is inside
     assert (criterion.exponents.grad.max().item() < 10) is inside
 
@@ -537,7 +537,7 @@ def test_the_exponents_are_clipped_only_if_asked_for(inside):
 def test_the_average_is_one_and_is_given_back():
     network = small()
     weight = network.depth_module.heads[0].bias
-    average = Average(network, Settings(average=0.5, average_from=0.0, steps=10))
+    average = EMA(network, Settings(average=0.5, average_from=0.0, steps=10))
     expected = None
     for step in range(1, 5):
         weight.data.fill_(float(step))
@@ -547,7 +547,7 @@ def test_the_average_is_one_and_is_given_back():
     with average as shown:
         assert shown.depth_module.heads[0].bias.item() == pytest.approx(expected)
     assert weight.item() == 4.0
-    other = Average(network, Settings(average=0.5, steps=10))
+    other = EMA(network, Settings(average=0.5, steps=10))
     other.load_state_dict(average.state_dict())
     with other:
         assert weight.item() == pytest.approx(expected)
@@ -577,15 +577,15 @@ def _trained(graphed, frozen):
     with pytest.MonkeyPatch.context() as patched:
         if frozen:
             patched.setattr(training, "UniDepth", _frozen)
-        network = training.built(settings, CPU)
+        network = training.build_network(settings, CPU)
     before = network.encoder.patch_embed["proj"].weight.clone()
-    steps, objective = optimizer(network, settings), training.wrapped(network, settings, CPU)
-    criterion, average, found = trainonce.CompositeLoss(TERMS), Average(network, settings), []
-    for step, views in training.fed(rooms.load(0, (30, 40), (4, 1, 1)), settings, network.patch, 0, CPU, 0):
+    steps, objective = build_optimizer(network, settings), training.build_objective(network, settings, CPU)
+    criterion, average, found = trainonce.CompositeLoss(TERMS), EMA(network, settings), []
+    for step, views in training.batches_from(rooms.load(0, (30, 40), (4, 1, 1)), settings, network.patch, 0, CPU, 0):
         steps.zero_grad()
         terms = objective(*views[:4])
         sum(terms.values()).backward()
-        clipped(network, criterion, settings)
+        clip_gradients_(network, criterion, settings)
         steps.step()
         average.step(step)
         found.append(torch.stack([terms[name].detach() for name in TERMS]))

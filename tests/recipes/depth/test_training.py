@@ -17,7 +17,7 @@ from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
 from trainonce.recipes.depth.model import attention
 from trainonce.recipes.depth.model.network import Predicted
-from trainonce.recipes.depth.optimisation import rate, trained
+from trainonce.recipes.depth.optimisation import learning_rate_factor, trainable_parameters
 from trainonce.recipes.depth.settings import Settings
 from trainonce.recipes.vision import output
 from trainonce.study import Study
@@ -98,7 +98,7 @@ def test_pictures_of_a_network_that_says_nothing_do_not_cost_the_training(tmp_pa
 
     monkeypatch.setattr(training.pictures, "cloud", no_point)
     with pytest.warns(UserWarning, match="No pictures were written: there is no point"):
-        output.written({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
+        output.write_or_warn({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
 
 
 def test_a_small_network_learns_what_rooms_are_like(tmp_path):
@@ -170,12 +170,12 @@ def test_pretrained_batch_norms_train_in_flat_parameters_and_half_precision(monk
         more = {"encoder": encoder, "weights": "given", "shape": (32, 48), "precision": "bfloat16", "graphed": graphed}
         settings, device = Settings(**TINY | more | {"steps": 1, "limit": 0}), torch.device("cpu")
         torch.manual_seed(0)
-        network = training.built(settings, device)
-        ((_, views),) = training.fed(rooms.load(0, (30, 40), (6, 1, 1)), settings, 16, 0, device, 0)
+        network = training.build_network(settings, device)
+        ((_, views),) = training.batches_from(rooms.load(0, (30, 40), (6, 1, 1)), settings, 16, 0, device, 0)
         with training.autocast(settings, device):
-            terms = training.wrapped(network, settings, device)(*views[:4])
+            terms = training.build_objective(network, settings, device)(*views[:4])
         sum(terms.values()).backward()
-        grads = [p.grad for parameters in trained(network).values() for p in parameters]
+        grads = [p.grad for parameters in trainable_parameters(network).values() for p in parameters]
         assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads)
         found.append(torch.stack(list(terms.values())))
     torch.testing.assert_close(found[0], found[1], rtol=0.02, atol=0.002)
@@ -185,13 +185,15 @@ def test_parts_of_a_step_are_the_step():
     """Up to what the terms are means over: images and pairs, of which every part has the same number."""
     settings = Settings(**TINY | {"steps": 1, "limit": 0})
     sets = rooms.load(0, (30, 40), counts=(6, 1, 1))
-    ((_, views),) = training.fed(sets, settings, 14, 0, torch.device("cpu"), 0)
+    ((_, views),) = training.batches_from(sets, settings, 14, 0, torch.device("cpu"), 0)
     torch.manual_seed(0)
-    objective = training.wrapped(training.built(settings, torch.device("cpu")), settings, torch.device("cpu"))
+    objective = training.build_objective(
+        training.build_network(settings, torch.device("cpu")), settings, torch.device("cpu")
+    )
     gradients = []
     for count in (1, 2):
         objective.zero_grad()
-        for part, _ in training._parts(views, count):
+        for part, _ in training.micro_batches(views, count):
             (sum(objective(*part[:4]).values()) / count).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in objective.parameters()]))
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
@@ -199,20 +201,22 @@ def test_parts_of_a_step_are_the_step():
 
 def test_a_training_clips_schedules_and_is_evaluated_as_its_average(tmp_path, monkeypatch):
     calls, swapped = [], []
-    monkeypatch.setattr(training, "clipped", lambda *given: calls.append(given[2].clip))
-    swap = training.Average._swap
+    monkeypatch.setattr(training, "clip_gradients_", lambda *given: calls.append(given[2].clip))
+    swap = training.EMA._swap
 
     def noted(average):
         swapped.append(average)
         swap(average)
 
-    monkeypatch.setattr(training.Average, "_swap", noted)
+    monkeypatch.setattr(training.EMA, "_swap", noted)
     settings = TINY | {"average": 0.9, "average_from": 0.0, "steps": 6}
     _, folder = train(tmp_path, tasks.rooms, **settings)
     assert calls == [1.0] * 6
     assert len(swapped) == 2 * 2  # one report and the end, there and back
     rates = [json.loads(line)["lr"] for line in (folder / "history.jsonl").read_text().splitlines()[1:]]
-    assert rates == pytest.approx([0.01 * rate(step, Settings(**settings)) for step in range(6)], rel=1e-5)
+    assert rates == pytest.approx(
+        [0.01 * learning_rate_factor(step, Settings(**settings)) for step in range(6)], rel=1e-5
+    )
     assert rates[-1] < 0.5 * rates[0]
 
 
@@ -237,7 +241,7 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
             torch.testing.assert_close(images, fitted.images)
             return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
 
-    depth, camera = evaluate.seen(Right(), evaluate.stacked([frame], torch.device("cpu")), settings)
+    depth, camera = evaluate.predict(Right(), evaluate.stack_frames([frame], torch.device("cpu")), settings)
     torch.testing.assert_close(camera[0], frame.camera, rtol=1e-4, atol=1e-3)
     assert depth[0].shape == frame.depth.shape
     assert (depth[0] / frame.depth).median() == pytest.approx(1, abs=0.01)
@@ -326,9 +330,9 @@ def test_frames_of_several_sizes_stay_in_order():
         return batches.Group(list(members), stack, stack.camera)
 
     settings = Settings(**TINY)
-    together = batches.prepared(chosen, [group(0, 2), group(1)], settings, (28, 42), seed=0)
+    together = batches.make_views(chosen, [group(0, 2), group(1)], settings, (28, 42), seed=0)
     alone = [
-        batches.prepared([chosen[i]], [group(i)._replace(members=[0])], settings, (28, 42), seed=0) for i in range(3)
+        batches.make_views([chosen[i]], [group(i)._replace(members=[0])], settings, (28, 42), seed=0) for i in range(3)
     ]
     for part, parts in zip(together, zip(*alone, strict=True), strict=True):
         torch.testing.assert_close(part, torch.cat(parts))
@@ -340,7 +344,7 @@ def test_views_made_for_several_steps_are_those_of_each_step(monkeypatch):
 
     def all_of(most, first=0):
         monkeypatch.setitem(batches.MOST_STEPS, "cpu", most)
-        return list(training.fed(sets, settings, 14, 0, torch.device("cpu"), first))
+        return list(training.batches_from(sets, settings, 14, 0, torch.device("cpu"), first))
 
     one, several, later = all_of(1), all_of(3), all_of(3, first=4)
     assert [step for step, _ in one] == [step for step, _ in several] == [1, 2, 3, 4, 5]
@@ -370,15 +374,15 @@ class Bad:
 
 def test_frames_in_memory_are_replaced_alike():
     with pytest.warns(batches.UnreadableFrame, match="frame 1: it has 0 pixels of known depth"):
-        source = batches.Resident({"bad": Bad()}, Settings(readers=1), torch.device("cpu"))
-    (found,) = source.groups(batches.Order({"bad": 3}, 3, 0, range(1))[0])
+        source = batches.DeviceCache({"bad": Bad()}, Settings(readers=1), torch.device("cpu"))
+    (found,) = source.groups(batches.SampleOrder({"bad": 3}, 3, 0, range(1))[0])
     good = rooms.frame(0, 2, size=(24, 32))
     assert all(torch.equal(depth, good.depth) for depth in found.frames.depth)
 
 
 def test_what_cannot_be_trained_on_is_replaced_and_said():
-    order = batches.Order({"bad": 3}, 2, 0, range(2))
-    stream = batches.Stream({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
+    order = batches.SampleOrder({"bad": 3}, 2, 0, range(2))
+    stream = batches.StreamLoader({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
     with pytest.warns(batches.UnreadableFrame) as said:
         found = list(stream.batches(order))
     good = rooms.frame(0, 2, size=(24, 32))
@@ -397,7 +401,7 @@ def test_what_cannot_be_trained_on_is_replaced_and_said():
 def test_the_exponents_learning_rate_is_explicit_and_lets_them_travel(name):
     """As far as Adam takes them, a learning rate a step: several times from the start, log(0.1), to the base's 0."""
     lr, settings = load(name).one_shot["lr"], Settings(**load(name).settings)
-    assert lr * sum(rate(step, settings) for step in range(0, settings.steps, 100)) * 100 > 2 * 2.3
+    assert lr * sum(learning_rate_factor(step, settings) for step in range(0, settings.steps, 100)) * 100 > 2 * 2.3
 
 
 def test_the_papers_exponents_learn_as_its_model_does():

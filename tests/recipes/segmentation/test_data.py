@@ -23,9 +23,9 @@ from _street_folders import (
 )
 from PIL import Image
 
-from trainonce.recipes.segmentation.data import acdc, camvid, cityscapes, label_files
+from trainonce.recipes.segmentation.data import acdc, camvid, cityscapes
 from trainonce.recipes.segmentation.data.check import check
-from trainonce.recipes.segmentation.data.label_files import Files
+from trainonce.recipes.segmentation.data.label_files import Files, class_table
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
 from trainonce.recipes.vision.files import Place
 
@@ -55,7 +55,7 @@ def one(tmp_path, image, label, **kwargs):
     """A single scene in files."""
     save(tmp_path / "image.png", image)
     save(tmp_path / "label.png", label)
-    values = kwargs.pop("values", label_files.table({0: 0, 1: 1}))
+    values = kwargs.pop("values", class_table({0: 0, 1: 1}))
     return Files((Place(str(tmp_path / "image.png")),), (Place(str(tmp_path / "label.png")),), values, **kwargs)
 
 
@@ -96,7 +96,7 @@ def test_what_is_read_is_what_was_stored(streets):
 def test_images_of_any_mode_become_rgb(tmp_path, mode):
     ending = "jpg" if mode == "CMYK" else "png"
     Image.new("RGB", (6, 4), (255, 255, 255)).convert(mode).save(tmp_path / f"image.{ending}")
-    scenes = Files((Place(str(tmp_path / f"image.{ending}")),), None, label_files.table({}))
+    scenes = Files((Place(str(tmp_path / f"image.{ending}")),), None, class_table({}))
     assert scenes.image(0).shape == (3, 4, 6)
     assert scenes.image(0).float().mean() > 250
 
@@ -172,9 +172,9 @@ def test_a_scene_without_label_says_so(streets):
 
 def test_files_must_fit_together():
     place = Place("a.png")
-    assert "a label for each image; got 1 and 2" in message(Files, (place,), (place, place), label_files.table({}))
+    assert "a label for each image; got 1 and 2" in message(Files, (place,), (place, place), class_table({}))
     assert "each of the 256 values; got 3" in message(Files, (place,), None, (0, 1, 2))
-    assert "got (0, 4)" in message(Files, (place,), None, label_files.table({}), size=(0, 4))
+    assert "got (0, 4)" in message(Files, (place,), None, class_table({}), size=(0, 4))
 
 
 def test_a_damaged_image_is_named(tmp_path):
@@ -401,7 +401,7 @@ def recorded(*counts):
         for recording, (condition, frames) in enumerate(counts)
         for i in range(frames)
     ]
-    return Files(tuple(places), None, label_files.table({}))
+    return Files(tuple(places), None, class_table({}))
 
 
 def test_halves_are_as_equal_as_recordings_allow():
@@ -415,7 +415,7 @@ def test_halves_are_as_equal_as_recordings_allow():
 
 def test_halves_say_when_they_cannot_be():
     assert message(acdc.halves, recorded(("fog", 3))) == "Halves need two recordings or more; 3 scenes come from 1."
-    odd = Files((Place("/r/frame_1_rgb_anon.png"),), None, label_files.table({}))
+    odd = Files((Place("/r/frame_1_rgb_anon.png"),), None, class_table({}))
     assert "The recording of /r/frame_1_rgb_anon.png must be told by a name like GOPR0376_frame_" in message(
         acdc.halves, odd
     )

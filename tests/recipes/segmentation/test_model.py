@@ -9,7 +9,14 @@ from torch import nn
 
 from trainonce.recipes.segmentation.model import deeplab
 from trainonce.recipes.segmentation.model.deeplab import DeepLab, load_encoder
-from trainonce.recipes.vision.efficientnet import SCALES, EfficientNetLite, Same, apart, joined, normed
+from trainonce.recipes.vision.efficientnet import (
+    SCALES,
+    EfficientNetLite,
+    Same,
+    batch_to_space,
+    convolve_and_normalise,
+    space_to_batch,
+)
 from trainonce.recipes.vision.resnet import DESIGNS, ResNet
 
 
@@ -74,7 +81,7 @@ def test_fixed_statistics_fold_into_the_convolution(stride, dilation, groups):
     for values in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
         values.copy_(torch.rand(8) + 0.5)
     x = torch.randn(2, 4, 9, 10, dtype=torch.double)
-    plain, folded = norm(convolution(x, dilation)), normed(x, convolution, norm, dilation)
+    plain, folded = norm(convolution(x, dilation)), convolve_and_normalise(x, convolution, norm, dilation)
     torch.testing.assert_close(folded, plain, rtol=1e-12, atol=1e-12)
     slopes = [torch.autograd.grad(out.square().sum(), convolution.weight)[0] for out in (plain, folded)]
     torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
@@ -126,9 +133,9 @@ def test_sizes_that_cannot_be_taken_apart_are_dilated_instead():
 
 def test_apart_and_joined_are_inverse():
     x = torch.rand(2, 5, 8, 12)
-    assert apart(x, 4).shape == (32, 5, 2, 3)
-    assert torch.equal(joined(apart(x, 4), 4), x)
-    assert torch.equal(apart(x, 2)[1], x[0, :, ::2, 1::2])
+    assert space_to_batch(x, 4).shape == (32, 5, 2, 3)
+    assert torch.equal(batch_to_space(space_to_batch(x, 4), 4), x)
+    assert torch.equal(space_to_batch(x, 2)[1], x[0, :, ::2, 1::2])
 
 
 # DeepLab

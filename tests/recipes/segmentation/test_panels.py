@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
-from trainonce.recipes.segmentation.pictures import coloured, panel
+from trainonce.recipes.segmentation.pictures import colour_labels, write_panel
 from trainonce.recipes.vision import panels
 
 CLASSES = Classes(("sky", "road", "car"), ((10, 200, 30), (140, 50, 60), (70, 80, 250)))
@@ -31,7 +31,7 @@ def row(size=(20, 40), value=0):
 
 def test_a_label_has_the_colours_of_its_classes_and_the_rest_is_black():
     label = torch.tensor([[0, 1, 2], [IGNORE, 3, 0]], dtype=torch.uint8)
-    shown = coloured(label, CLASSES)
+    shown = colour_labels(label, CLASSES)
     assert shown.dtype == torch.uint8
     assert shown.shape == (3, 2, 3)
     assert [tuple(shown[:, 0, i].tolist()) for i in range(3)] == list(CLASSES.colours)
@@ -39,7 +39,7 @@ def test_a_label_has_the_colours_of_its_classes_and_the_rest_is_black():
 
 
 def test_a_panel_shows_its_tiles_and_the_classes_that_occur(tmp_path):
-    panel([row(value=1), row(value=IGNORE)], CLASSES, tmp_path / "pictures" / "scenes.png")
+    write_panel([row(value=1), row(value=IGNORE)], CLASSES, tmp_path / "pictures" / "scenes.png")
     picture = pixels(tmp_path / "pictures" / "scenes.png")
     height, width, _ = picture.shape
     assert 700 < width < 950
@@ -56,7 +56,7 @@ def test_a_panel_shows_its_tiles_and_the_classes_that_occur(tmp_path):
 @pytest.mark.parametrize("size", [(20, 40), (300, 900), (64, 216), (30, 217)])
 def test_tiles_are_about_as_wide_as_each_other(size):
     label = torch.randint(3, size, dtype=torch.uint8)
-    shown = panels.fitted(coloured(label, CLASSES), smooth=False)
+    shown = panels.fit_tile(colour_labels(label, CLASSES), smooth=False)
     assert panels.TILE // 2 < shown.shape[2] <= panels.TILE
     assert shown.shape[1] / shown.shape[2] == pytest.approx(size[0] / size[1], abs=0.01)
     assert colours(shown.permute(1, 2, 0)) <= set(CLASSES.colours)
@@ -67,14 +67,14 @@ def test_noise_makes_no_large_file_and_the_same_rows_the_same_bytes(tmp_path):
     label = torch.zeros(512, 1024, dtype=torch.uint8)
     rows = [(noise, noise, label, label)] * 4
     for name in ("a", "b"):
-        panel(rows, CLASSES, tmp_path / f"{name}.png")
+        write_panel(rows, CLASSES, tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").stat().st_size <= panels.LIMIT
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_a_panel_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "scenes.png"
-    panel([row()], CLASSES, path)
+    write_panel([row()], CLASSES, path)
     before = path.read_bytes()
 
     def full(self, content):
@@ -83,24 +83,24 @@ def test_a_panel_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(path), "write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        panel([row(value=2)], CLASSES, path)
+        write_panel([row(value=2)], CLASSES, path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_scenes_of_other_sizes_fit_beside_each_other(tmp_path):
     small, large = row(), row((120, 400), 2)
-    panel([small, (large[0], small[1], large[2], large[3])], CLASSES, tmp_path / "mixed.png")
+    write_panel([small, (large[0], small[1], large[2], large[3])], CLASSES, tmp_path / "mixed.png")
     assert pixels(tmp_path / "mixed.png").shape[1] < 950
 
 
 def test_without_scenes_nothing_is_written(tmp_path):
-    panel([], CLASSES, tmp_path / "pictures" / "none.png")
+    write_panel([], CLASSES, tmp_path / "pictures" / "none.png")
     assert not list(tmp_path.iterdir())
 
 
 def test_without_matplotlib_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'This needs matplotlib.*pip install "trainonce\[study\]"'):
-        panel([row()], CLASSES, tmp_path / "none.png")
+        write_panel([row()], CLASSES, tmp_path / "none.png")
     assert not list(tmp_path.iterdir())

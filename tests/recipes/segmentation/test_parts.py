@@ -10,14 +10,14 @@ import torch
 
 from trainonce.recipes.segmentation import metrics
 from trainonce.recipes.segmentation.data import batches
-from trainonce.recipes.segmentation.data.batches import Order, Sample, Whole, prepared, sample
+from trainonce.recipes.segmentation.data.batches import Sample, SampleOrder, Whole, make_batch, sample
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
 from trainonce.recipes.segmentation.data.stylise import stylise
 from trainonce.recipes.segmentation.generated.streets import Streets
 from trainonce.recipes.segmentation.losses import Losses, cross_entropy, invariance
 from trainonce.recipes.segmentation.model.deeplab import DeepLab
 from trainonce.recipes.segmentation.settings import Settings
-from trainonce.recipes.settings import configured
+from trainonce.recipes.settings import with_settings
 
 # Stylisation
 
@@ -182,14 +182,14 @@ def test_samples_depend_on_seed_and_number_only():
 
 
 def test_two_processes_see_what_one_with_the_double_batch_sees():
-    one = Order(10, 4, 4, 0.5, 0, range(3))
-    two = [Order(10, 4, 2, 0.5, 0, range(3), (rank, 2)) for rank in range(2)]
+    one = SampleOrder(10, 4, 4, 0.5, 0, range(3))
+    two = [SampleOrder(10, 4, 2, 0.5, 0, range(3), (rank, 2)) for rank in range(2)]
     assert [a + b for a, b in zip(*two, strict=True)] == list(one)
 
 
 def test_a_resumed_order_goes_on():
-    whole = Order(10, 4, 2, 0.5, 0, range(6))
-    assert list(Order(10, 4, 2, 0.5, 0, range(4, 6))) == list(whole)[4:]
+    whole = SampleOrder(10, 4, 2, 0.5, 0, range(6))
+    assert list(SampleOrder(10, 4, 2, 0.5, 0, range(4, 6))) == list(whole)[4:]
     assert pickle.loads(pickle.dumps(whole)) == whole
 
 
@@ -198,7 +198,7 @@ def test_image_copy_and_label_share_the_cut_and_the_mirror():
     numbers = torch.arange(height * width, dtype=torch.uint8).reshape(height, width)
     whole = Whole(numbers.expand(2, 3, -1, -1), numbers.expand(2, -1, -1), numbers.expand(2, 3, -1, -1))
     chosen = [Sample(0, 0, 0.999, 0.0, False), Sample(0, 0, 0.0, 0.999, True)]
-    images, stylised, labels = prepared(whole, chosen, crop, 0.0)
+    images, stylised, labels = make_batch(whole, chosen, crop, 0.0)
     assert torch.equal(labels[0], numbers[7:, :7].long())
     assert torch.equal(labels[1], numbers[:5, 9:].flip(1).long())
     assert torch.equal(images[:, 1].long(), labels)
@@ -209,14 +209,14 @@ def test_image_copy_and_label_share_the_cut_and_the_mirror():
 def test_the_whole_scene_is_stylised_and_then_cut():
     image, style = torch.randint(0, 255, (2, 1, 3, 20, 30), dtype=torch.uint8)
     whole = Whole(image, image[:, 0], style)
-    cut = prepared(whole, [Sample(0, 0, 0.0, 0.0, False)], (8, 8), 0.1).stylised
+    cut = make_batch(whole, [Sample(0, 0, 0.0, 0.0, False)], (8, 8), 0.1).stylised
     torch.testing.assert_close(cut, stylise(image.float(), style.float(), 0.1)[..., :8, :8])
 
 
 def test_the_middle_of_a_scene():
     scene = torch.arange(30).reshape(1, 5, 6)
-    assert torch.equal(batches.middle(scene, (3, 2)), scene[:, 1:4, 2:4])
-    assert batches.middle(scene, ()) is scene
+    assert torch.equal(batches.crop_centre(scene, (3, 2)), scene[:, 1:4, 2:4])
+    assert batches.crop_centre(scene, ()) is scene
 
 
 TWO = Classes(("a", "b"), ((0, 0, 0), (255, 255, 255)))
@@ -229,10 +229,11 @@ def domains(count=4, size=(32, 48)):
 
 @pytest.mark.parametrize("frame", [(), (24, 40)])
 def test_scenes_in_memory_and_scenes_read_on_the_way_are_the_same(frame):
-    order = Order(4, 4, 2, 0.5, 0, range(3))
+    order = SampleOrder(4, 4, 2, 0.5, 0, range(3))
     settings = Settings(crop=(16, 16), frame=frame, readers=2)
     one, two = (
-        kind(domains(), settings, torch.device("cpu")).wholes(order) for kind in (batches.Resident, batches.Stream)
+        kind(domains(), settings, torch.device("cpu")).wholes(order)
+        for kind in (batches.DeviceCache, batches.StreamLoader)
     )
     for a, b in zip(one, two, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
@@ -263,10 +264,10 @@ class Broken:
 
 def test_a_scene_that_cannot_be_read_is_replaced_and_named():
     given = dataclasses.replace(domains(), source=Broken(Streets(0, 4, size=(32, 48)), (1, 2)))
-    order = Order(4, 4, 4, 0.0, 0, range(1))
+    order = SampleOrder(4, 4, 4, 0.0, 0, range(1))
     settings = Settings(crop=(16, 16), readers=0)
     with pytest.warns(batches.UnreadableScene, match=r"scene-[12].png: the disk is gone") as said:
-        (whole,) = batches.Stream(given, settings, torch.device("cpu")).wholes(order)
+        (whole,) = batches.StreamLoader(given, settings, torch.device("cpu")).wholes(order)
     assert {str(w.message).split()[-5][:-1] for w in said} == {"scene-1.png", "scene-2.png"}
     next_one = Streets(0, 4, size=(32, 48)).image(3)
     assert torch.equal(whole.images[[s.source for s in order[0]].index(1)], next_one)
@@ -278,10 +279,10 @@ def test_a_scene_of_another_size_is_replaced_and_named():
             return self.whole.image(index)[..., : 40 if index in self.bad else 48]
 
     def read(scenes, **more):
-        stream = batches.Stream(
+        stream = batches.StreamLoader(
             dataclasses.replace(domains(), source=scenes), Settings(readers=0, **more), torch.device("cpu")
         )
-        return list(stream.wholes(Order(4, 4, 4, 0.0, 0, range(1))))
+        return list(stream.wholes(SampleOrder(4, 4, 4, 0.0, 0, range(1))))
 
     for more, said in (
         ({"crop": (16, 16)}, r"scene-1.png: its label has \(32, 48\) pixels, not \(32, 40\)"),
@@ -294,14 +295,14 @@ def test_a_scene_of_another_size_is_replaced_and_named():
 
 def test_if_nothing_can_be_read_that_is_said():
     given = dataclasses.replace(domains(), style=Broken(Streets(0, 4, size=(32, 48)), (0, 1, 2, 3)))
-    stream = batches.Stream(given, Settings(crop=(16, 16), readers=0), torch.device("cpu"))
+    stream = batches.StreamLoader(given, Settings(crop=(16, 16), readers=0), torch.device("cpu"))
     with pytest.raises(OSError, match="None of the 4 scenes can be read any more"):
-        list(stream.wholes(Order(4, 4, 1, 0.0, 0, range(1))))
+        list(stream.wholes(SampleOrder(4, 4, 1, 0.0, 0, range(1))))
 
 
 def test_scenes_of_different_sizes_cannot_be_kept_together():
     with pytest.raises(ValueError, match=r"one size; got 8x8, 8x9. Set size=height,width, or resident=False"):
-        batches.stacked([torch.zeros(3, 8, 9), torch.zeros(3, 8, 8)])
+        batches.stack_scenes([torch.zeros(3, 8, 9), torch.zeros(3, 8, 8)])
 
 
 def test_a_subset_keeps_its_order():
@@ -344,7 +345,7 @@ def test_settings_are_checked(given, said):
 
 
 def test_settings_become_the_parameters_of_a_task():
-    @configured(Settings(lr=0.5))
+    @with_settings(Settings(lr=0.5))
     def function(trial, settings):
         return settings
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.recipes.depth.geometry import parts, points
-from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted, put
+from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fit_tile, write_picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def panel(rows: Sequence[Row], path: Path) -> None:
         maps = [coloured(values, low, high, NEAR_FAR, log=True) for values in (truth, prediction)]
         error = torch.where(truth > 0, (prediction - truth).abs() / truth.clamp(min=1e-6) + 1e-6, 0)
         maps.append(coloured(error, 0, WORST, LITTLE_MUCH))
-        drawn.append([fitted(frame.image, smooth=True), *(fitted(each, smooth=False) for each in maps)])
+        drawn.append([fit_tile(frame.image, smooth=True), *(fit_tile(each, smooth=False) for each in maps)])
         metres = (f"{end:.2g} m" for end in (low, math.sqrt(low * high), high))
         errors = (f"{part:.0%}" for part in (0.0, WORST / 2, WORST))
         legends.append((Legend(NEAR_FAR, *metres), Legend(LITTLE_MUCH, *errors)))
@@ -124,7 +124,7 @@ def clouds(rows: Sequence[Row], path: Path) -> None:
         spacing = [d[known] / float(parts(k[None]).fx) for d, k in ways]
         seen_from = viewpoint(next((scene for scene in scenes if scene[:, 2].any()), scenes[0]), CLOUD)
         seen = [rendered(p, image[:, known].T, s, seen_from, CLOUD) for p, s in zip(scenes, spacing, strict=True)]
-        drawn.append([fitted(picture, smooth=True) for picture in (image, *seen)])
+        drawn.append([fit_tile(picture, smooth=True) for picture in (image, *seen)])
     _write(drawn, [()] * len(drawn), CLOUDS, path)
 
 
@@ -192,7 +192,7 @@ def _write(
         content = _png(rows[:count], legends[:count], titles, bits)
         if len(content) <= LIMIT:
             break
-    put(content, path)
+    write_picture(content, path)
 
 
 def _png(

@@ -1,4 +1,4 @@
-"""Pictures to look at: scenes in rows, what the network made of them in columns, and what the colours mean."""
+"""Panels of scenes: one row each, with truth and prediction beside the image, and a legend of the classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
-from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, fitted, put
+from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, fit_tile, write_picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,18 +22,18 @@ BLACK = (0, 0, 0)  # of what counts for nothing
 LINE, ENTRY = 22, 118  # pixels of the legend: a line's height; a class's width
 
 
-def coloured(label: Tensor, classes: Classes) -> Tensor:
+def colour_labels(label: Tensor, classes: Classes) -> Tensor:
     """The label in the colours of its classes, uint8 (3, height, width); what is none of them is black.
 
     >>> two = Classes(("a", "b"), ((10, 20, 30), (40, 50, 60)))
-    >>> coloured(torch.tensor([[0, 1, 255]], dtype=torch.uint8), two)[:, 0].T.tolist()
+    >>> colour_labels(torch.tensor([[0, 1, 255]], dtype=torch.uint8), two)[:, 0].T.tolist()
     [[10, 20, 30], [40, 50, 60], [0, 0, 0]]
     """
     table = torch.tensor([*classes.colours, BLACK], dtype=torch.uint8)
     return table[label.cpu().long().clamp(max=len(classes))].permute(2, 0, 1)
 
 
-def panel(rows: Sequence[Sequence[Tensor]], classes: Classes, path: Path, titles: Sequence[str] = TITLES) -> None:
+def write_panel(rows: Sequence[Sequence[Tensor]], classes: Classes, path: Path, titles: Sequence[str] = TITLES) -> None:
     """Write one PNG, or replace it in one move: a row a scene, the titles above, the classes that occur below.
 
     Without scenes nothing is written.
@@ -45,8 +45,8 @@ def panel(rows: Sequence[Sequence[Tensor]], classes: Classes, path: Path, titles
     labels = torch.cat([label.cpu().flatten() for *_, truth, seen in rows for label in (truth, seen)])
     found = torch.bincount(labels.long()).nonzero().flatten().tolist()
     pictures = [
-        [fitted(image, smooth=True) for image in images]
-        + [fitted(coloured(label, classes), smooth=False) for label in (truth, seen)]
+        [fit_tile(image, smooth=True) for image in images]
+        + [fit_tile(colour_labels(label, classes), smooth=False) for label in (truth, seen)]
         for *images, truth, seen in rows
     ]
     named = [(classes.names[i], classes.colours[i]) for i in found if i < len(classes)]
@@ -55,10 +55,10 @@ def panel(rows: Sequence[Sequence[Tensor]], classes: Classes, path: Path, titles
     starts = [0, *itertools.accumulate(widths)]
     for bits in (8, 6, 5, 4):  # photographs make large files: rather coarser colours than a smaller picture
         mosaic = _mosaic(pictures, starts, bits)
-        content = _png(_drawn(mosaic, named, list(zip(starts, titles, strict=False))))
+        content = _png(_draw(mosaic, named, list(zip(starts, titles, strict=False))))
         if len(content) <= LIMIT:
             break
-    put(content, path)
+    write_picture(content, path)
 
 
 def _mosaic(pictures: Sequence[Sequence[Tensor]], starts: Sequence[int], bits: int) -> Tensor:
@@ -74,7 +74,7 @@ def _mosaic(pictures: Sequence[Sequence[Tensor]], starts: Sequence[int], bits: i
     return canvas
 
 
-def _drawn(mosaic: Tensor, named: Sequence[tuple[str, tuple[int, int, int]]], titles: Sequence[tuple[int, str]]) -> Any:
+def _draw(mosaic: Tensor, named: Sequence[tuple[str, tuple[int, int, int]]], titles: Sequence[tuple[int, str]]) -> Any:
     """The figure, pixel by pixel: the mosaic, each title above its column, the legend below."""
     matplotlib = require("matplotlib.figure", "matplotlib", "study")
     patches = require("matplotlib.patches", "matplotlib", "study")

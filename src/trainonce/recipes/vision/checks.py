@@ -1,4 +1,4 @@
-"""Checks of the data before a long run."""
+"""Checks of the data before a long run, and what they found as one text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from trainonce.study import torchrun
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How many problems are said in full.
+#: How many problems are listed.
 SHOWN = 5
 
 
-def checked(look: Callable[[], object]) -> None:
-    """Look at all data once, in the first process, and let all know what is wrong."""
+def check_in_first_process(check: Callable[[], object]) -> None:
+    """Run a check in the first process only, and raise its error in all of them."""
     problem = ""
     if torchrun.is_first():
         try:
-            look()
+            check()
         except (OSError, ValueError) as error:
             problem = str(error)
     problem = torchrun.broadcast(problem)
@@ -26,8 +26,14 @@ def checked(look: Callable[[], object]) -> None:
         raise ValueError(problem)
 
 
-def summary(problems: list[str]) -> str:
-    """One problem as it is; several as a list of the first, and how many more there are."""
+def summarize(problems: list[str]) -> str:
+    """One problem as it is; of several the first ones as a list, and how many more there are.
+
+    >>> print(summarize(["The image a is empty.", "The image b is empty."]))
+    The data have 2 problems:
+    - The image a is empty.
+    - The image b is empty.
+    """
     if len(problems) == 1:
         return problems[0]
     more = [f"- and {len(problems) - SHOWN} more."] if len(problems) > SHOWN else []

@@ -1,4 +1,4 @@
-"""CUDA graphs: a module's passes recorded once and replayed at every step."""
+"""CUDA graphs: the passes of a module captured once and replayed at every step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-def recorded(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
-    """The module as two recorded graphs, of the forward and of the backward pass, each one launch."""
+def capture_graph(module: nn.Module, example: tuple[Tensor, ...]) -> Any:
+    """The module as two CUDA graphs, of the forward and of the backward pass, each one launch.
+
+    Capturing runs the module on the example; its buffers, such as batch statistics, are put back afterwards.
+    """
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
     if warn is not None:
-        warn(False)  # recording is done on a stream of its own, which is noticed at every later step, to no use
-    return torch.cuda.make_graphed_callables(module, example)
+        warn(False)  # graphs are captured on a stream of their own, and torch would warn of it at every later step
+    captured = torch.cuda.make_graphed_callables(module, tuple(example))
+    for name, buffer in module.named_buffers():
+        buffer.copy_(buffers[name])
+    return captured

@@ -1,6 +1,6 @@
 """Files on disk or in a zip archive: where they are, listing them, decoding images.
 
-What is wrong with a file or a folder is said in one sentence: the file, the rule, what was found, what to do.
+Errors are one sentence: the file, the rule, what was found, what to do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def data_root(given: str) -> str:
-    """The folder of the data: as given, or as the environment says."""
+    """The folder of the data: as given, or from the environment variable ``TRAINONCE_DATA``."""
     root = given or os.environ.get("TRAINONCE_DATA", "")
     if not root:
         raise FileNotFoundError("This recipe reads data: give its folder with --data-root, or in TRAINONCE_DATA.")
@@ -45,28 +45,28 @@ class Place(NamedTuple):
     def read(self) -> bytes:
         if not self.member:
             return Path(self.path).read_bytes()
-        return archive(self.path).read(self.member)
+        return open_archive(self.path).read(self.member)
 
 
-def archive(path: str) -> zipfile.ZipFile:
-    """The open archive. Every process opens its own: a handle taken over in a fork shares its position in the file."""
-    return _archive(path, os.getpid())
+def open_archive(path: str) -> zipfile.ZipFile:
+    """The open archive. Every process opens its own: a forked handle shares its position in the file."""
+    return _open_archive(path, os.getpid())
 
 
 @functools.lru_cache(maxsize=8)
-def _archive(path: str, process: int) -> zipfile.ZipFile:
+def _open_archive(path: str, process: int) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path} is not a whole zip archive ({error}). Download or copy it again.") from None
 
 
-def listing(folder: Path, suffix: str) -> dict[str, Place]:
-    """The files below a folder that end so, by their path from there, in order; hidden ones are left out."""
+def list_files(folder: Path, suffix: str) -> dict[str, Place]:
+    """The files below a folder with a suffix, by their relative path, sorted; hidden ones are left out."""
     found = {
         path.relative_to(folder).as_posix(): Place(str(path)) for path in _below(folder) if path.name.endswith(suffix)
     }
-    return {name: found[name] for name in sorted(found) if not hidden(name)}
+    return {name: found[name] for name in sorted(found) if not is_hidden(name)}
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -81,38 +81,38 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in names)
 
 
-def hidden(name: str) -> bool:
-    """Whether the file, or a folder on the way to it, is one that operating systems leave behind."""
+def is_hidden(name: str) -> bool:
+    """Whether the file or a folder in its path is hidden or left behind by an operating system."""
     return any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 
-def home(root: str | os.PathLike[str], names: Sequence[str], inside: str) -> Path:
+def find_home(root: str | os.PathLike[str], names: Sequence[str], inside: str) -> Path:
     """The folder of a data set: ``root``, or the folder in it with one of the data set's names.
 
-    :param inside: A sub-folder by which it is known.
+    :param inside: A sub-folder by which it is recognised.
     """
     root = Path(root)
     for folder in (root, *(root / name for name in names)):
-        if _part(folder, inside):
+        if _subfolder(folder, inside):
             return folder
     raise ValueError(f"{names[-1]} is expected in a folder with the sub-folder {inside!r}; {_instead(root, inside)}")
 
 
-def part(folder: Path, name: str) -> Path:
+def find_subfolder(folder: Path, name: str) -> Path:
     """The sub-folder, also where an archive's own folder, such as ``gt_trainval``, is around it."""
-    found = _part(folder, name)
+    found = _subfolder(folder, name)
     if found is None:
         raise ValueError(f"{folder} must hold the sub-folder {name!r}; {_instead(folder, name)}")
     return found
 
 
-def _part(folder: Path, name: str) -> Path | None:
+def _subfolder(folder: Path, name: str) -> Path | None:
     around = sorted(folder.glob(f"{name}*/{name}")) if folder.is_dir() else []
     return next((path for path in (folder / name, *around) if path.is_dir()), None)
 
 
 def _instead(folder: Path, name: str) -> str:
-    """What is there where a sub-folder was looked for, and what to do."""
+    """What the folder holds in place of a missing sub-folder, and how to fix it."""
     text = contents(folder)
     if not folder.is_dir():
         return text
@@ -132,16 +132,19 @@ def contents(folder: Path, most: int = 6) -> str:
         return f"{folder} is a file."
     if not folder.is_dir():
         return f"there is no folder {folder}."
-    names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir() if not hidden(path.name))
+    names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir() if not is_hidden(path.name))
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{folder} holds {', '.join(names[:most])}{more}." if names else f"{folder} is empty."
 
 
-# What is in them
+# Images
 
 
 def decode(place: Place, kind: str) -> Any:
-    """The decoded Pillow image, or a sentence that names the file."""
+    """The decoded Pillow image; an error names the file.
+
+    :param kind: What to call the file in the error.
+    """
     pillow = require("PIL.Image", "Pillow", "vision")
     try:
         image = pillow.open(io.BytesIO(place.read()))

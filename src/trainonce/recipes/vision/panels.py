@@ -17,7 +17,7 @@ DPI, SMALL = 100, 9.0  # pixels per inch; points
 LIMIT = 400_000  # bytes
 
 
-def put(content: bytes, path: Path) -> None:
+def write_picture(content: bytes, path: Path) -> None:
     """Write a picture in one move: a kill or a full disk leaves the old one, or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.part{os.getpid()}")
@@ -29,7 +29,7 @@ def put(content: bytes, path: Path) -> None:
         raise
 
 
-def fitted(image: Tensor, smooth: bool) -> Tensor:
+def fit_tile(image: Tensor, smooth: bool) -> Tensor:
     """The image about as wide as a tile: smaller, or each pixel repeated; colours that mean a class are not mixed."""
     image = image.cpu().float()[None]
     height, width = image.shape[-2:]

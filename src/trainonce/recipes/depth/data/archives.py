@@ -147,10 +147,10 @@ def members(root: str | os.PathLike[str], name: str) -> dict[str, Place] | None:
     root = Path(root)
     for path in (root / name, root / f"{name}.zip", root):
         if path.is_dir() and (path / "meta.json").is_file() and path.name == name:
-            return files.listing(path, "")
+            return files.list_files(path, "")
         if path.is_file() and path.name == f"{name}.zip":
             inside = f"{name}/"
-            names = [each for each in files.archive(str(path)).namelist() if each.startswith(inside)]
+            names = [each for each in files.open_archive(str(path)).namelist() if each.startswith(inside)]
             return {each.removeprefix(inside): Place(str(path), each) for each in names if not each.endswith("/")}
     return None
 

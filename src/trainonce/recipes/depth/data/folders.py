@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from trainonce.recipes.depth.data.frame_files import Coding, Stored
-from trainonce.recipes.vision.files import Place, contents, listing
+from trainonce.recipes.vision.files import Place, contents, list_files
 
 if TYPE_CHECKING:
     import os
@@ -104,7 +104,7 @@ def frames(
         None: all.
     """
     root = Path(root)
-    files = listing(root, "")
+    files = list_files(root, "")
     kind = kind_of(files)
     if kind is None:
         wanted = "SCENE/color/N.jpg (ScanNet), SPLIT/SEGMENT/image_CAMERA/N.jpg or SCENE/image/NAME.jpg (SUN RGB-D)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from trainonce.recipes.vision.indices import spread
+from trainonce.recipes.vision.indices import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class Sets:
             return self
 
         def few(frames: Frames) -> Subset:
-            return Subset(frames, spread(len(frames), most))
+            return Subset(frames, evenly_spaced(len(frames), most))
 
         kept = {name: dataclasses.replace(e, frames=few(e.frames)) for name, e in self.examined().items()}
         training = {name: few(frames) for name, frames in self.training.items()}

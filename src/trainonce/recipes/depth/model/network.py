@@ -19,7 +19,7 @@ from trainonce.text import did_you_mean, quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.recipes.depth.flat_parameters import Flat
+    from trainonce.recipes.depth.flat_parameters import FlatParameters
 
 ENCODERS = (*SHAPES, *CONVOLUTIONAL)
 #: The original's width, at which its first weights (a spread of 0.02) are right. In a narrower decoder they would let
@@ -71,7 +71,7 @@ class UniDepth(nn.Module):
             known = quoted(ENCODERS)
             raise ValueError(f"encoder is one of {known}; got {encoder!r}.{did_you_mean(encoder, ENCODERS)}")
         self.kind = encoder
-        self.flat: Flat | None = None
+        self.flat: FlatParameters | None = None
         self.encoder: ViT | Convolutional
         convolves = encoder in CONVOLUTIONAL
         if convolves:

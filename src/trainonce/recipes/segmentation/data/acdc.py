@@ -30,7 +30,7 @@ SUFFIX = "_rgb_anon.png"
 
 def find(root: str | os.PathLike[str]) -> Path:
     """The folder with ``rgb_anon``: ``root``, or ``acdc`` in it."""
-    return files.home(root, NAMES, "rgb_anon")
+    return files.find_home(root, NAMES, "rgb_anon")
 
 
 def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None = None, labelled: bool = True) -> Files:
@@ -40,7 +40,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     """
     cityscapes.check_split("ACDC", split)
     root = find(root)
-    folder = files.part(root, "rgb_anon")
+    folder = files.find_subfolder(root, "rgb_anon")
     images = _frames(folder, split, SUFFIX)
     if not images:
         raise ValueError(
@@ -49,7 +49,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     if not labelled:
         ordered = tuple(images[name] for name in sorted(images))
         return Files(ordered, None, cityscapes.KINDS["labelTrainIds"], size=size)
-    labels = files.part(root, "gt")
+    labels = files.find_subfolder(root, "gt")
     found = {kind: _frames(labels, split, f"_gt_{kind}.png") for kind in cityscapes.KINDS}
     cityscapes.check_labels(found, labels)
     return cityscapes.labelled(
@@ -92,7 +92,7 @@ def halves(scenes: Files) -> tuple[list[int], list[int]]:
 def _frames(folder: Path, split: str, suffix: str) -> dict[str, Place]:
     """The files of a split by the names of their frames; one that is there in both layouts is taken as published."""
     frames: dict[str, Place] = {}
-    for name, place in files.listing(folder, suffix).items():
+    for name, place in files.list_files(folder, suffix).items():
         *parents, file = name.split("/")
         frame = file.removesuffix(suffix)
         if split in parents and (frame not in frames or parents[0] != split):

@@ -14,8 +14,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainonce.recipes.segmentation.data import label_files
-from trainonce.recipes.segmentation.data.label_files import Files
+from trainonce.recipes.segmentation.data.label_files import Files, class_table, pair_labels
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
 from trainonce.recipes.vision import files
 from trainonce.recipes.vision.files import Place
@@ -181,7 +180,7 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[Path, list[str], Fi
     if layout is None:
         raise ValueError(f"{path} does not hold CamVid.")
     images, labels = _matching(layout.image, members), _matching(layout.label, members)
-    paired = label_files.pairs(
+    paired = pair_labels(
         images,
         labels,
         lambda name: f"{path}/{layout.image.replace('NAME', name)}",
@@ -205,13 +204,13 @@ def _members(path: Path) -> dict[str, Place]:
         found += [path / file for file in lists if (path / file).is_file()]
         places = {file.relative_to(path).as_posix(): Place(str(file)) for file in found}
     elif path.suffix == ".zip" and path.is_file():
-        names = [name for name in files.archive(str(path)).namelist() if not name.endswith("/")]
-        tops = {name.split("/")[0] for name in names if not files.hidden(name)}
+        names = [name for name in files.open_archive(str(path)).namelist() if not name.endswith("/")]
+        tops = {name.split("/")[0] for name in names if not files.is_hidden(name)}
         inside = tops.pop() + "/" if len(tops) == 1 else ""
         places = {name.removeprefix(inside): Place(str(path), name) for name in names}
     else:
         places = {}
-    return {name: place for name, place in places.items() if not files.hidden(name)}
+    return {name: place for name, place in places.items() if not files.is_hidden(name)}
 
 
 def _layout(members: Mapping[str, Place]) -> Layout | None:
@@ -251,10 +250,8 @@ def _by_lists(members: Mapping[str, Place]) -> dict[str, list[str]]:
 
 
 LISTS = tuple(f"{split}.txt" for split in SPLITS)
-INDEXED = label_files.table({**{i: i for i in range(len(CLASSES))}, len(CLASSES): IGNORE})
-COLOURED = label_files.table(
-    {i: CLASSES.names.index(name) if name else IGNORE for i, name in enumerate(COLOURS.values())}
-)
+INDEXED = class_table({**{i: i for i in range(len(CLASSES))}, len(CLASSES): IGNORE})
+COLOURED = class_table({i: CLASSES.names.index(name) if name else IGNORE for i, name in enumerate(COLOURS.values())})
 ARCHIVED = Layout("images/NAME.jpg", "labels/NAME.png", INDEXED, None, ("splits.json", *LISTS), _by_json)
 SEGNET = Layout("SPLIT/NAME.png", "SPLITannot/NAME.png", INDEXED, None, (), _by_folder)
 PUBLISHED = Layout(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainonce.recipes.segmentation.data import label_files
-from trainonce.recipes.segmentation.data.label_files import Files
+from trainonce.recipes.segmentation.data.label_files import Files, class_table, pair_labels, strip_suffix
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
 from trainonce.recipes.vision import files
 from trainonce.text import did_you_mean, quoted
@@ -73,8 +72,8 @@ LAST_ID = 33
 
 #: What the values of the two kinds of label files mean, the kind to prefer first.
 KINDS = {
-    "labelTrainIds": label_files.table({i: i for i in range(len(CLASSES))}),
-    "labelIds": label_files.table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
+    "labelTrainIds": class_table({i: i for i in range(len(CLASSES))}),
+    "labelIds": class_table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
 }
 
 SPLITS = ("train", "val", "test")
@@ -83,19 +82,19 @@ NAMES = ("cityscapes", "Cityscapes")
 
 def find(root: str | os.PathLike[str]) -> Path:
     """The folder with ``leftImg8bit``: ``root``, or ``cityscapes`` in it."""
-    return files.home(root, NAMES, "leftImg8bit")
+    return files.find_home(root, NAMES, "leftImg8bit")
 
 
 def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None = None) -> Files:
     """The scenes of a split. Labels with train ids are used where every image has one, else labels with ids."""
     check_split("Cityscapes", split)
     root = find(root)
-    folder, labels = files.part(root, "leftImg8bit") / split, files.part(root, "gtFine") / split
+    folder, labels = files.find_subfolder(root, "leftImg8bit") / split, files.find_subfolder(root, "gtFine") / split
     suffix = "_leftImg8bit.png"
-    images = label_files.without(suffix, files.listing(folder, suffix))
+    images = strip_suffix(suffix, files.list_files(folder, suffix))
     if not images:
         raise ValueError(f"Images named *{suffix} are expected below {folder}; {files.contents(folder)}")
-    found = {kind: label_files.without(end := f"_gtFine_{kind}.png", files.listing(labels, end)) for kind in KINDS}
+    found = {kind: strip_suffix(end := f"_gtFine_{kind}.png", files.list_files(labels, end)) for kind in KINDS}
     check_labels(found, labels)
     return labelled(
         images,
@@ -119,7 +118,7 @@ def labelled(
     :param label_as: The file of a label, from that and the kind.
     """
     kind = max(labels, key=lambda kind: len(images.keys() & labels[kind].keys()))
-    paired = label_files.pairs(images, labels[kind], image_as, lambda name: label_as(name, kind))
+    paired = pair_labels(images, labels[kind], image_as, lambda name: label_as(name, kind))
     return Files(*paired, KINDS[kind], size=size)
 
 

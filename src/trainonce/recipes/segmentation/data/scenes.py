@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
-from trainonce.recipes.vision.indices import spread
+from trainonce.recipes.vision.indices import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class Domains:
         """The same with at most so many scenes of each set, evenly spread; 0: with all."""
         if not most:
             return self
-        kept = {name: Subset(scenes, spread(len(scenes), most)) for name, scenes in self.sets().items()}
+        kept = {name: Subset(scenes, evenly_spaced(len(scenes), most)) for name, scenes in self.sets().items()}
         fixed = {name: kept.pop(name) for name in ("source", "style", "validation", "test")}
         return Domains(self.classes, **fixed, others=kept)
 
