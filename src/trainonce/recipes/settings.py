@@ -28,8 +28,8 @@ def check(
 ) -> None:
     """Check every setting against its rule, and raise an error that names the setting.
 
-    :param choices: What a text may be.
-    :param ranges: From where to below where a number may be, if not from 0 upwards.
+    :param choices: The values that a text may have.
+    :param ranges: The lower bound of a number, and the upper bound that it must stay below; by default 0 and none.
     :param sizes: Settings that are a height and a width; one whose default is empty may be left out.
     """
     for field in dataclasses.fields(settings):
