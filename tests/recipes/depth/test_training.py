@@ -12,7 +12,9 @@ from _runs import torchrun, train
 from trainonce import cli
 from trainonce.recipes import load
 from trainonce.recipes.depth import evaluate, tasks, training
-from trainonce.recipes.depth.data import batches, frame_files, hdf5, views
+from trainonce.recipes.depth.augmentation import views
+from trainonce.recipes.depth.data import batches
+from trainonce.recipes.depth.data.readers import frame_files, hdf5
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
 from trainonce.recipes.depth.model import attention

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainonce.recipes.depth.data import views
+from trainonce.recipes.depth.augmentation import views
 from trainonce.recipes.depth.data.batches import UnreadableFrame
 from trainonce.recipes.depth.data.frames import Frame, made
 from trainonce.recipes.depth.metrics import METRICS, measured

@@ -33,8 +33,8 @@ from trainonce.study import torchrun, user_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainonce.recipes.depth.augmentation.views import Views
     from trainonce.recipes.depth.data.frames import Examined, Sets
-    from trainonce.recipes.depth.data.views import Views
     from trainonce.recipes.depth.settings import Settings
     from trainonce.study import Trial
 

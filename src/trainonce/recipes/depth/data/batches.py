@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainonce.recipes.depth.data import views
+from trainonce.recipes.depth.augmentation import views
 from trainonce.recipes.depth.data.frames import Frame, made
 from trainonce.recipes.segmentation.data.batches import at_once, loader, named
 

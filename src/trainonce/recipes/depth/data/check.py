@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from trainonce.recipes.depth.data.batches import FEWEST as LEAST
-from trainonce.recipes.depth.data.frame_files import by
 from trainonce.recipes.depth.data.frames import Subset
+from trainonce.recipes.depth.data.readers.frame_files import by
 from trainonce.recipes.depth.generated.rooms import Generated
 from trainonce.recipes.segmentation.data.batches import named
 from trainonce.recipes.segmentation.data.check import summary

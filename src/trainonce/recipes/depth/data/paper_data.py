@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainonce.recipes.depth.data import folders, hdf5
 from trainonce.recipes.depth.data.frames import Examined, Sets
+from trainonce.recipes.depth.data.readers import folders, hdf5
 from trainonce.recipes.vision.files import contents
 from trainonce.text import did_you_mean, quoted
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from trainonce.recipes.depth.data.frame_files import Stored
+    from trainonce.recipes.depth.data.readers.frame_files import Stored
 
 TRAINED = ("scannet", "argoverse2", "waymo")
 TESTED = ("nuscenes", "sunrgbd")

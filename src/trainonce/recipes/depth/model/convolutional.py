@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainonce.recipes.depth.data.views import DEVIATION, MEAN
+from trainonce.recipes.depth.augmentation.views import DEVIATION, MEAN
 from trainonce.recipes.depth.model.vit import Encoded
 from trainonce.recipes.vision.efficientnet import SCALES, EfficientNetLite
 from trainonce.recipes.vision.resnet import DEPTHS, ResNet

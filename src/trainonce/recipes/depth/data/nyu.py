@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainonce.recipes.depth.data.frame_files import Coding, Stored
 from trainonce.recipes.depth.data.frames import Examined, Frames, Range, Remembered, Sets
+from trainonce.recipes.depth.data.readers.frame_files import Coding, Stored
 from trainonce.recipes.vision import files
 from trainonce.recipes.vision.files import Place
 from trainonce.text import did_you_mean, quoted

@@ -9,9 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from trainonce.recipes.depth import geometry
-from trainonce.recipes.depth.data import colour_jitter, sampling, views
-from trainonce.recipes.depth.data.colour_jitter import Look
-from trainonce.recipes.depth.data.views import Plan, Window
+from trainonce.recipes.depth.augmentation import colour_jitter, sampling, views
+from trainonce.recipes.depth.augmentation.colour_jitter import Look
+from trainonce.recipes.depth.augmentation.views import Plan, Window
 
 SIZE, SHAPE = (60, 80), (70, 84)
 PLACES = [(22.0, 18.0), (55.0, 20.0), (30.0, 40.0)]  # of a red, a green and a blue dot: horizontal, vertical

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from trainonce.recipes.depth import geometry
-from trainonce.recipes.depth.data import sampling
-from trainonce.recipes.depth.data.colour_jitter import Look, look, looking
+from trainonce.recipes.depth.augmentation import sampling
+from trainonce.recipes.depth.augmentation.colour_jitter import Look, look, looking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

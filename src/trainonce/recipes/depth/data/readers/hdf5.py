@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from trainonce.recipes.depth.data.frame_files import Coding, Stored
 from trainonce.recipes.depth.data.frames import Range
-from trainonce.recipes.depth.data.hdf5_nodes import Node
+from trainonce.recipes.depth.data.readers.frame_files import Coding, Stored
+from trainonce.recipes.depth.data.readers.hdf5_nodes import Node
 from trainonce.recipes.vision.files import contents
 from trainonce.text import did_you_mean, quoted
 

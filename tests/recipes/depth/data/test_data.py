@@ -37,11 +37,21 @@ from _depth_data import (
 )
 from PIL import Image
 
-from trainonce.recipes.depth.data import archives, folders, hdf5, hdf5_nodes, paper_data
 from trainonce.recipes.depth.data import frames as lists
+from trainonce.recipes.depth.data import nyu as archives
+from trainonce.recipes.depth.data import paper_data
 from trainonce.recipes.depth.data.check import check
-from trainonce.recipes.depth.data.frame_files import Coding, Stored, cut, depth_in, depth_resized, image_in, resized
 from trainonce.recipes.depth.data.frames import Examined, Frame, Range, Remembered, Sets, Subset
+from trainonce.recipes.depth.data.readers import folders, hdf5, hdf5_nodes
+from trainonce.recipes.depth.data.readers.frame_files import (
+    Coding,
+    Stored,
+    cut,
+    depth_in,
+    depth_resized,
+    image_in,
+    resized,
+)
 from trainonce.recipes.depth.generated.rooms import Generated
 from trainonce.recipes.vision.files import Place
 

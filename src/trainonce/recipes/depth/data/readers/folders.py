@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from trainonce.recipes.depth.data.frame_files import Coding, Stored
+from trainonce.recipes.depth.data.readers.frame_files import Coding, Stored
 from trainonce.recipes.vision.files import Place, contents, listing
 
 if TYPE_CHECKING:
