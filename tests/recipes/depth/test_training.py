@@ -12,9 +12,9 @@ from _runs import torchrun, train
 from trainonce import cli
 from trainonce.recipes import load
 from trainonce.recipes.depth import evaluate, tasks, training
-from trainonce.recipes.depth.augmentation import views
-from trainonce.recipes.depth.data import batches
-from trainonce.recipes.depth.data.readers import frame_files, hdf5
+from trainonce.recipes.depth.augmentation.letterbox import letterbox
+from trainonce.recipes.depth.data import batches, paper_data
+from trainonce.recipes.depth.data.readers import frame_files
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
 from trainonce.recipes.depth.model import attention
@@ -87,7 +87,7 @@ def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkey
             raise OSError("this frame is torn")
         return whole(self, index)
 
-    monkeypatch.setattr(rooms.Generated, "frame", broken)
+    monkeypatch.setattr(rooms.GeneratedFrames, "frame", broken)
     _, folder = train(tmp_path, tasks.rooms, **TINY | {"steps": 1, "evaluations": 0})
     assert torn[0][0] == 2100  # of the test
     assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
@@ -234,7 +234,7 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
         patch = 14
 
         def forward(self, images):
-            fitted, _ = views.centred(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
+            fitted, _ = letterbox(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
             torch.testing.assert_close(images, fitted.images)
             return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
 
@@ -502,8 +502,8 @@ def test_missing_data_is_one_sentence(tmp_path, capsys):
 
 def test_depth_in_the_wrong_unit_stops_before_training(tmp_path, capsys, monkeypatch):
     write_hdf5(tmp_path / "data")
-    layout = hdf5.LAYOUTS["scannet"]
-    monkeypatch.setitem(hdf5.LAYOUTS, "scannet", layout._replace(coding=frame_files.Coding(1.0)))
+    layout = paper_data.LAYOUTS["scannet"]
+    monkeypatch.setitem(paper_data.LAYOUTS, "scannet", layout._replace(depth_format=frame_files.DepthFormat(1.0)))
     command("unidepth-paper", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", code=1)
     said = capsys.readouterr().err
     assert "scannet" in said

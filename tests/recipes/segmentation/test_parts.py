@@ -152,8 +152,8 @@ def test_intersection_over_union_is_that_of_counting_pixels():
                 both += s == c == t
                 either += c in (s, t)
         expected.append(both / either if either else float("nan"))
-    np.testing.assert_array_equal(metrics.per_class(total).numpy(), expected)
-    assert metrics.mean(total) == pytest.approx(100 * np.nanmean(expected))
+    np.testing.assert_array_equal(metrics.iou_per_class(total).numpy(), expected)
+    assert metrics.mean_iou(total) == pytest.approx(100 * np.nanmean(expected))
     assert np.isnan(expected[6])
     assert expected[5] == 0
 

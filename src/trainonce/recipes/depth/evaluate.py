@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainonce.recipes.depth.augmentation import views
+from trainonce.recipes.depth.augmentation.letterbox import letterbox
 from trainonce.recipes.depth.data.batches import UnreadableFrame
-from trainonce.recipes.depth.data.frames import Frame, made
-from trainonce.recipes.depth.metrics import METRICS, measured
+from trainonce.recipes.depth.data.frames import Frame, generate
+from trainonce.recipes.depth.metrics import METRICS, measure
 from trainonce.recipes.segmentation.data.batches import at_once, named
 from trainonce.study import torchrun
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trainonce.recipes.depth.data.frames import Examined
-    from trainonce.recipes.depth.model.network import Predicted, UniDepth
+    from trainonce.recipes.depth.data.frames import EvaluationSet
+    from trainonce.recipes.depth.model.network import Prediction, UniDepth
     from trainonce.recipes.depth.settings import Settings
 
 TOGETHER = 16  # frames of one size that the network sees at a time
@@ -40,9 +40,9 @@ def stacked(frames: Sequence[Frame], device: torch.device) -> Frame:
 def seen(network: UniDepth, frames: Frame, settings: Settings) -> tuple[Tensor, Tensor]:
     """Depth and cameras of stacked frames, as the network sees them, at the frames' own size."""
     device = frames.image.device
-    fitted, undo = views.centred(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
+    fitted, undo = letterbox(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-        found: Predicted = network(fitted.images)
+        found: Prediction = network(fitted.images)
     return undo.depths(found.depth.float()), undo.cameras(found.camera.float())
 
 
@@ -58,7 +58,7 @@ def _shape(settings: Settings, patch: int, size: tuple[int, ...]) -> tuple[int, 
 
 
 def scored(
-    network: UniDepth, examined: Examined, settings: Settings, device: torch.device, *, all_of_it: bool = True
+    network: UniDepth, examined: EvaluationSet, settings: Settings, device: torch.device, *, all_of_it: bool = True
 ) -> dict[str, float]:
     """The mean of each metric over the frames of a set, of all processes.
 
@@ -72,7 +72,7 @@ def scored(
     for group in _groups(examined, settings, device):
         frames = stacked(group, device)
         depths, cameras = seen(network, frames, settings)
-        found = measured(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
+        found = measure(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
         counts = found["pixels"] > 0
         values = torch.stack([torch.ones_like(found["focal"]), *(found[name] for name in names)]).double()
         sums += torch.where(counts, values, 0.0).sum(1)
@@ -88,13 +88,13 @@ def scored(
 PERCENT = ("delta_1", "f_a", "focal")
 
 
-def _groups(examined: Examined, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
+def _groups(examined: EvaluationSet, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
     """The frames of this process, those of one size together."""
     mine = range(torchrun.rank(), len(examined.frames), torchrun.world_size())
     group: list[Frame] = []
     for start in range(0, len(mine), TOGETHER):
         part = mine[start : start + TOGETHER]
-        if (generated := made(examined.frames, part, device)) is not None:
+        if (generated := generate(examined.frames, part, device)) is not None:
             yield [Frame(*each) for each in zip(*generated, strict=True)]
             continue
 

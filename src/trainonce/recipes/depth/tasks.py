@@ -79,7 +79,7 @@ def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth.training import train
 
     with user_errors():
-        load = data.remembered if settings.resident else data.load
+        load = data.load_cached if settings.resident else data.load
         sets = load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
 

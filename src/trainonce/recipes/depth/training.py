@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainonce.recipes.depth import pictures
 from trainonce.recipes.depth.data import batches
 from trainonce.recipes.depth.data.check import check
-from trainonce.recipes.depth.data.frames import Frame, Remembered, made
+from trainonce.recipes.depth.data.frames import CachedFrames, Frame, generate
 from trainonce.recipes.depth.evaluate import scored, seen, stacked
 from trainonce.recipes.depth.flat_parameters import Flat
 from trainonce.recipes.depth.model.attention import MLP, Block
@@ -25,7 +25,7 @@ from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.model.vit import UNUSED, ViTBlock
 from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
-from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.segmentation.data.scenes import evenly_spaced
 from trainonce.recipes.segmentation.model.deeplab import load_weights
 from trainonce.recipes.vision import training
 from trainonce.study import torchrun, user_errors
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainonce.recipes.depth.augmentation.views import Views
-    from trainonce.recipes.depth.data.frames import Examined, Sets
+    from trainonce.recipes.depth.data.frames import EvaluationSet, Sets
     from trainonce.recipes.depth.settings import Settings
     from trainonce.study import Trial
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | None:
     """Train once and return the metrics of every set that is reported, by ``set/metric``."""
     device, place = trial.device, (torchrun.rank(), torchrun.world_size())
-    sets = sets.limited(settings.limit)
+    sets = sets.limit(settings.limit)
     with user_errors():
         network = built(settings, device)
         objective = wrapped(network, settings, device)
@@ -90,7 +90,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
     with average:
         results = {
             f"{name}/{metric}": value
-            for name, examined in sets.examined().items()
+            for name, examined in sets.evaluation_sets().items()
             for metric, value in scored(network, examined, settings, device).items()
         }
         if torchrun.is_first():
@@ -140,12 +140,12 @@ def fed(
 # Parts of it
 
 
-def remembered(examined: Examined, device: torch.device) -> Examined:
+def remembered(examined: EvaluationSet, device: torch.device) -> EvaluationSet:
     """A set that is looked at again and again, its first frames read or made once."""
     first = range(min(REMEMBERED, len(examined.frames)))
-    generated = made(examined.frames, first, device)
+    generated = generate(examined.frames, first, device)
     read = [] if generated is None else [Frame(*each) for each in zip(*generated, strict=True)]
-    return dataclasses.replace(examined, frames=Remembered(examined.frames, REMEMBERED, read))
+    return dataclasses.replace(examined, frames=CachedFrames(examined.frames, REMEMBERED, read))
 
 
 REMEMBERED = 256  # frames, at most
@@ -244,7 +244,7 @@ def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Setting
     """Some frames of the test set with their depth, the network's, and its error; and one as a cloud of points."""
     network.eval()
     frames = []
-    for i in spread(len(sets.test.frames), PICTURES):
+    for i in evenly_spaced(len(sets.test.frames), PICTURES):
         with contextlib.suppress(OSError, ValueError, KeyError):  # it has been warned of, when it was left out
             frames.append(sets.test.frames.frame(i))
     if not frames:

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from trainonce.recipes.segmentation import metrics
 from trainonce.recipes.segmentation.data.batches import UnreadableScene, at_once, loader, named
-from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsampled
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsample
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def predicted(network: DeepLab, images: Tensor, size: Any, settings: Settings) -
         images = images.to(memory_format=torch.channels_last)
     with torch.autocast(images.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
         logits = network(images)
-    return upsampled(logits.float(), size, settings.align_corners).argmax(1).to(torch.uint8)
+    return upsample(logits.float(), size, settings.align_corners).argmax(1).to(torch.uint8)
 
 
 def counted(network: DeepLab, scenes: Examined, classes: int, settings: Settings, device: torch.device) -> Tensor:

@@ -12,7 +12,7 @@ import trainonce
 from trainonce.recipes.segmentation import metrics
 from trainonce.recipes.segmentation.data import batches
 from trainonce.recipes.segmentation.data.check import check
-from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.segmentation.data.scenes import evenly_spaced
 from trainonce.recipes.segmentation.data.stylise import stylise
 from trainonce.recipes.segmentation.evaluate import Examined, counted, predicted
 from trainonce.recipes.segmentation.losses import Losses
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float] | None:
     """Train once and return the mean intersection over union on every set that is reported, in percent."""
     device, place = trial.device, (torchrun.rank(), torchrun.world_size())
-    domains = domains.limited(settings.limit)
+    domains = domains.limit(settings.limit)
     with user_errors():
         network = built(len(domains.classes), settings, device)
         losses = wrapped(network, settings, device)
@@ -67,7 +67,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         optimizer.step()
         schedule.step()
         if step % every == 0 and step < settings.steps:
-            trial.report(step, miou=metrics.mean(score("validation")))
+            trial.report(step, miou=metrics.mean_iou(score("validation")))
             if trial.should_prune():
                 return None
         if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
@@ -173,8 +173,8 @@ def autocast(settings: Settings, device: torch.device) -> torch.autocast:
 
 def as_metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, float]:
     """The mean of each set, and of the test set also each class."""
-    each = {f"{name}/miou": metrics.mean(counts) for name, counts in found.items()}
-    values = (100 * metrics.per_class(found["test"])).tolist()
+    each = {f"{name}/miou": metrics.mean_iou(counts) for name, counts in found.items()}
+    values = (100 * metrics.iou_per_class(found["test"])).tolist()
     return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
 
 
@@ -185,12 +185,12 @@ def pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Setting
     def seen(image: Tensor) -> Tensor:
         return predicted(network, image[None].to(trial.device), image.shape[-2:], settings)[0].cpu()
 
-    tests = [(domains.test.image(i), domains.test.label(i)) for i in spread(len(domains.test), PICTURES)]
+    tests = [(domains.test.image(i), domains.test.label(i)) for i in evenly_spaced(len(domains.test), PICTURES)]
     rows = [(image, label, seen(image)) for image, label in tests]
     folder = trial.dir / "pictures"
     panels.panel(rows, domains.classes, folder / "test.png", ("image", "truth", "prediction"))
     copies = []
-    for i, j in zip(*(spread(len(s), PICTURES) for s in (domains.source, domains.style)), strict=False):
+    for i, j in zip(*(evenly_spaced(len(s), PICTURES) for s in (domains.source, domains.style)), strict=False):
         cut = [batches.middle(scene, settings.frame) for scene in (domains.source.image(i), domains.style.image(j))]
         copy = stylise(cut[0][None].float(), cut[1][None].float(), settings.bandwidth)[0].clamp(0, 255)
         copies.append((cut[0], copy, batches.middle(domains.source.label(i), settings.frame), seen(copy)))

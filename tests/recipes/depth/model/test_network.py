@@ -16,16 +16,22 @@ from trainonce.recipes.depth.model.attention import (
     MLP,
     Block,
     Norm,
-    added,
-    attended,
+    add_scaled,
+    dot_product_attention,
     nystrom,
+    positional_encoding,
     pseudo_inverse,
-    sine_grid,
 )
-from trainonce.recipes.depth.model.decoder import ConvBlock, _doubling, apart, doubled, said
-from trainonce.recipes.depth.model.harmonics import harmonics, tabled
+from trainonce.recipes.depth.model.decoder import (
+    ConvBlock,
+    _upsampling_weights,
+    conv_to_one_channel,
+    depthwise_conv,
+    upsample_2x,
+)
+from trainonce.recipes.depth.model.harmonics import harmonics, harmonics_table
 from trainonce.recipes.depth.model.network import UniDepth
-from trainonce.recipes.depth.model.vit import SHAPES, ViT, ViTBlock, embedded, larger
+from trainonce.recipes.depth.model.vit import SHAPES, ViT, ViTBlock, embed_patches, running_max
 from trainonce.recipes.depth.optimisation import Average, clipped, optimizer, rate
 from trainonce.recipes.depth.settings import Settings
 
@@ -52,7 +58,7 @@ def test_harmonics_are_orthonormal():
     around = (1 - z**2).sqrt()
     x, y = around[:, None] * turn.cos(), around[:, None] * turn.sin()
     directions = torch.stack([x, y, z[:, None].expand_as(x)], -1)
-    every = harmonics(directions, tabled(dtype=directions.dtype)).flatten(0, 1)
+    every = harmonics(directions, harmonics_table(dtype=directions.dtype)).flatten(0, 1)
     area = (weights[:, None] * 2 * math.pi / 18).expand_as(x).flatten()
     torch.testing.assert_close(every.T @ (every * area[:, None]), torch.eye(81, dtype=torch.double), atol=1e-12, rtol=0)
 
@@ -76,7 +82,7 @@ def _legendre(count):
 def test_the_first_harmonics_are_the_coordinates():
     d = F.normalize(torch.randn(5, 3, dtype=torch.double), dim=1)
     expected = torch.stack([torch.full((5,), 0.2820948), *(0.4886025 * s for s in (-d[:, 1], d[:, 2], -d[:, 0]))], 1)
-    torch.testing.assert_close(harmonics(d, tabled(1)), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(harmonics(d, harmonics_table(1)), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 5, 8])
@@ -85,8 +91,8 @@ def test_harmonics_are_what_recurrences_give(degree):
     some = torch.randn(40, 3, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     d = F.normalize(torch.cat([some, torch.eye(3), -torch.eye(3)]), dim=1)
     expected = torch.tensor([_harmonics(*row, degree) for row in d.tolist()], dtype=torch.double)
-    torch.testing.assert_close(harmonics(d, tabled(degree, dtype=d.dtype)), expected, atol=1e-13, rtol=0)
-    torch.testing.assert_close(harmonics(d.float(), tabled(degree)), expected.float(), atol=5e-6, rtol=0)
+    torch.testing.assert_close(harmonics(d, harmonics_table(degree, dtype=d.dtype)), expected, atol=1e-13, rtol=0)
+    torch.testing.assert_close(harmonics(d.float(), harmonics_table(degree)), expected.float(), atol=5e-6, rtol=0)
 
 
 def _harmonics(x, y, z, degree):
@@ -109,7 +115,7 @@ def _harmonics(x, y, z, degree):
 def test_wide_heads_are_attended_as_narrow_ones():
     rng = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 1, n, 264, dtype=torch.double, generator=rng, requires_grad=True) for n in (5, 9, 9))
-    found, expected = attended(q, k, v), F.scaled_dot_product_attention(q, k, v)
+    found, expected = dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k, v)
     torch.testing.assert_close(found, expected)
     weights = torch.randn(found.shape, dtype=torch.double, generator=rng)
     ours, theirs = (torch.autograd.grad((out * weights).sum(), (q, k, v)) for out in (found, expected))
@@ -120,28 +126,28 @@ def test_wide_heads_are_attended_as_narrow_ones():
 def test_landmarks_are_means_of_neighbours(length, parts):
     x = torch.randn(2, 3, length, 4, dtype=torch.double)
     expected = F.adaptive_avg_pool1d(x.flatten(0, 1).mT, min(parts, length)).mT
-    torch.testing.assert_close(attention._means(x, parts).flatten(0, 1), expected)
+    torch.testing.assert_close(attention._segment_means(x, parts).flatten(0, 1), expected)
 
 
 @pytest.mark.parametrize("many", [0, 1 << 30])
 def test_a_scaled_layer_is_added_whichever_is_scaled(monkeypatch, many):
-    monkeypatch.setattr(attention, "MANY", many)
+    monkeypatch.setattr(attention, "LARGE", many)
     layer, scale = nn.Linear(6, 4).double(), torch.randn(4, dtype=torch.double, requires_grad=True)
     x, inner = (torch.randn(2, 3, n, dtype=torch.double, requires_grad=True) for n in (4, 6))
     given = (x, scale, layer.weight, layer.bias, inner)
-    found, expected = added(x, scale, layer, inner), x + scale * (inner @ layer.weight.mT + layer.bias)
+    found, expected = add_scaled(x, scale, layer, inner), x + scale * (inner @ layer.weight.mT + layer.bias)
     torch.testing.assert_close(found, expected)
     ours, theirs = (torch.autograd.grad(out.square().sum(), given) for out in (found, expected))
     torch.testing.assert_close(ours, theirs)
 
 
-def test_odd_widths_are_filled_up_with_zeros(monkeypatch):
+def test_odd_widths_are_padded_with_zeros(monkeypatch):
     torch.manual_seed(0)
     mlp = MLP(81, out=16).double()
     x, along = torch.randn(3, 5, 81).double(), torch.randn(3, 5, 16).double()
 
     def found(many):
-        monkeypatch.setattr(attention, "MANY", many)
+        monkeypatch.setattr(attention, "LARGE", many)
         y = mlp(x)
         return y, *torch.autograd.grad(y, list(mlp.parameters()), along)
 
@@ -157,7 +163,7 @@ def test_a_convolution_to_one_channel_is_nine_products():
     head, along = nn.Conv2d(5, 1, 3, padding=1).double(), torch.randn(2, 1, 4, 7).double()
     x = torch.randn(2, 5, 4, 7, dtype=torch.float64, requires_grad=True)
     wanted = (x, *head.parameters())
-    ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (said(head, x), head(x)))
+    ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (conv_to_one_channel(head, x), head(x)))
     for found, expected in zip(ours, torchs, strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -166,43 +172,45 @@ def test_patches_are_embedded_as_by_their_convolution():
     torch.manual_seed(0)
     layer, along = nn.Conv2d(3, 5, 14, 14).double(), torch.randn(2, 6, 5).double()
     x = torch.randn(2, 3, 28, 42, dtype=torch.float64, requires_grad=True)
-    cells, grid = embedded(x, layer)
+    cells, grid = embed_patches(x, layer)
     assert grid == (2, 3)
     wanted = (x, *layer.parameters())
     ours, torchs = ((y, *torch.autograd.grad(y, wanted, along)) for y in (cells, layer(x).flatten(2).mT))
     for found, expected in zip(ours, torchs, strict=True):
         torch.testing.assert_close(found, expected)
     with pytest.raises(ValueError, match=r"multiples of 14 pixels, the size of a patch; got 28x41\. Crop or resize"):
-        embedded(x[..., :41], layer)
+        embed_patches(x[..., :41], layer)
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_channels_convolved_apart_are_what_torch_convolves(narrow):
+def test_a_depthwise_convolution_is_that_of_torch(narrow):
     torch.manual_seed(0)
     layer, x, along = nn.Conv2d(4, 4, 7, padding=3, groups=4), torch.randn(2, 4, 5, 9), torch.randn(2, 4, 5, 9)
     x.requires_grad_()
     wanted = (x, *layer.parameters())
     with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-        ours, torchs = ((y, *torch.autograd.grad(y, wanted, along.to(y.dtype))) for y in (apart(x, layer), layer(x)))
+        ours, torchs = (
+            (y, *torch.autograd.grad(y, wanted, along.to(y.dtype))) for y in (depthwise_conv(x, layer), layer(x))
+        )
         for found, expected in zip(ours, torchs, strict=True):
             assert found.dtype == expected.dtype
             torch.testing.assert_close(found, expected, **{"rtol": 0.02, "atol": 0.02} if narrow else {})
 
 
 @pytest.mark.parametrize("size", [(1, 3), (4, 5), (37, 55)])
-def test_a_doubled_size_is_what_torch_interpolates(size):
+def test_upsampling_is_what_torch_interpolates(size):
     torch.manual_seed(0)
     x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
     expected = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
-    torch.testing.assert_close(doubled(x), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(upsample_2x(x), expected, rtol=0, atol=1e-12)
     along = torch.randn_like(expected)
-    ours, torchs = (torch.autograd.grad(y, x, along)[0] for y in (doubled(x), expected))
+    ours, torchs = (torch.autograd.grad(y, x, along)[0] for y in (upsample_2x(x), expected))
     torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
     for n in size:
-        weights = _doubling(n, torch.bfloat16, x.device)
+        weights = _upsampling_weights(n, torch.bfloat16, x.device)
         assert weights.shape == (2 * n, -(-n // 8) * 8)  # as tensor cores take it
         assert (weights.float().sum(1) == 1).all()
-    narrow = doubled(x.detach().bfloat16()).float()
+    narrow = upsample_2x(x.detach().bfloat16()).float()
     assert (narrow - expected).abs().max() < 0.03
 
 
@@ -211,7 +219,7 @@ def test_a_doubled_size_is_what_torch_interpolates(size):
 @pytest.mark.parametrize("kind", ["encoder", "convolution", "attention"])
 def test_blocks_compile_for_any_shape(kind, monkeypatch):
     """As where a shape is drawn for every step; without the compiler's code, which takes long to make."""
-    monkeypatch.setattr(attention, "WIDEST", 4)
+    monkeypatch.setattr(attention, "MAX_HEAD_DIM", 4)
     torch.manual_seed(0)
     block = {"encoder": ViTBlock(8, 2), "convolution": ConvBlock(8), "attention": Block(8, 1)}[kind]
     compiled = torch.compile(block, backend="aot_eager", dynamic=True, fullgraph=True)
@@ -257,16 +265,16 @@ def test_blocks_stay_narrow_under_autocast():
 def test_the_larger_one_gets_the_gradient():
     before = torch.tensor([1.0, 3.0, torch.nan, 5.0]).view(1, 4, 1)
     x = torch.tensor([1.0, 1.0, 1.0, 0.0, torch.nan]).view(1, 5, 1)  # the token first: it is added to the cells
-    torch.testing.assert_close(larger(x, before)[0, :2, 0], torch.tensor([2.0, 3.0]))
-    assert larger(x, before)[0, 3].isnan()  # what is wrong now is not hidden by what was before
+    torch.testing.assert_close(running_max(x, before)[0, :2, 0], torch.tensor([2.0, 3.0]))
+    assert running_max(x, before)[0, 3].isnan()  # what is wrong now is not hidden by what was before
     before, x = before[:, :2].requires_grad_(), x[:, :3].requires_grad_()
-    larger(x, before).sum().backward()
+    running_max(x, before).sum().backward()
     assert before.grad.flatten().tolist() == [0.0, 1.0]
     assert x.grad.flatten().tolist() == [1.0, 1.0, 0.0]
-    torch.testing.assert_close(larger(x, None)[0, :, 0], torch.tensor([2.0, 2.0]))
+    torch.testing.assert_close(running_max(x, None)[0, :, 0], torch.tensor([2.0, 2.0]))
 
 
-def test_few_cells_are_attended_exactly_and_many_nearly():
+def test_few_cells_are_attended_to_exactly_and_many_nearly():
     q, k, v = torch.randn(3, 1, 2, 256, 8, generator=torch.Generator().manual_seed(0)).unbind()
     full = F.scaled_dot_product_attention(q, k, v)
     torch.testing.assert_close(nystrom(q, k, v, landmarks=256), full)
@@ -290,21 +298,21 @@ def test_a_block_is_what_its_description_says():
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.5)
     x, context = torch.randn(1, 3, 8, dtype=torch.double), torch.randn(1, 5, 8, dtype=torch.double)
-    at, context_at = torch.randn(1, 3, 8, dtype=torch.double), torch.randn(1, 5, 8, dtype=torch.double)
+    at, context_position = torch.randn(1, 3, 8, dtype=torch.double), torch.randn(1, 5, 8, dtype=torch.double)
     q = block.query(block.norm(x)) + at
     k, v = block.key_value(block.norm_context(context)).split(8, -1)
-    k = k + context_at
+    k = k + context_position
     heads = []
     for h in range(2):
         part = slice(4 * h, 4 * h + 4)
         heads.append(torch.softmax(q[..., part] @ k[..., part].mT / 2, -1) @ v[..., part])
     y = x + block.scale * block.out(torch.cat(heads, -1))
     expected = y + block.scale_inner * block.inner(y)
-    torch.testing.assert_close(block(x, context, at=at, context_at=context_at), expected)
+    torch.testing.assert_close(block(x, context, position=at, context_position=context_position), expected)
 
 
 def test_every_cell_of_a_grid_has_its_own_place():
-    places = sine_grid(5, 7, 32)
+    places = positional_encoding(5, 7, 32)
     assert places.shape == (35, 32)
     assert torch.cdist(places, places).fill_diagonal_(1).min() > 0.05
 
@@ -394,7 +402,7 @@ def test_a_dinov2_checkpoint_loads_and_its_patches_stay(tmp_path):
 
 
 def test_four_numbers_are_a_camera():
-    found = camera.camera(torch.tensor([[0.0, math.log(2), 0.0, math.log(3)]]), (40, 60))[0]
+    found = camera.decode_camera(torch.tensor([[0.0, math.log(2), 0.0, math.log(3)]]), (40, 60))[0]
     torch.testing.assert_close(found, torch.tensor([[30.0, 0, 30], [0, 60, 30], [0, 0, 1]]))
 
 
@@ -423,14 +431,14 @@ def test_depth_is_read_off_as_described():
     for i, embed in enumerate(network.embed):
         smaller = F.interpolate(rays.float(), (2 * 2**i, 3 * 2**i), mode="bilinear", antialias=True)
         directions = F.normalize(smaller, dim=1).flatten(2).mT
-        seen.append(embed(harmonics(directions, tabled(dtype=directions.dtype)).double()))
+        seen.append(embed(harmonics(directions, harmonics_table(dtype=directions.dtype)).double()))
     x = network.start(torch.cat(list(maps[0]), -1)[None])
-    x = network.aggregate(x, torch.cat(list(maps[0]))[None], context_at=places)
+    x = network.aggregate(x, torch.cat(list(maps[0]))[None], context_position=places)
     x = network.prompt(x, seen[0])
     found = []
     for i in range(3):
         for block in network.levels[i]:
-            x = block(x, at=seen[i])
+            x = block(x, position=seen[i])
         if i == 0:
             shared = x
         square = (x + seen[i]).mT.reshape(1, -1, 2 * 2**i, 3 * 2**i)

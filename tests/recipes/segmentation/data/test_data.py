@@ -110,14 +110,14 @@ def test_a_palette_label_gives_its_indices(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["I;16", "RGBA", "RGB", "1"])
-def test_a_label_of_another_mode_is_said(tmp_path, mode):
+def test_a_label_of_another_mode_is_reported(tmp_path, mode):
     scenes = one(tmp_path, rgb(), grey())
     Image.new(mode, (6, 4)).save(tmp_path / "label.png")
     path = tmp_path / "label.png"
     assert message(scenes.label, 0) == f"The label {path} must have one channel of 8 bits; its mode is {mode!r}."
 
 
-def test_an_image_of_16_bits_is_said(tmp_path):
+def test_an_image_of_16_bits_is_reported(tmp_path):
     scenes = one(tmp_path, rgb(), grey())
     Image.new("I;16", (6, 4)).save(tmp_path / "image.png")
     assert "must have 8 bits per channel; its mode is 'I;16'." in message(scenes.image, 0)
@@ -128,7 +128,7 @@ def test_a_coloured_label_must_be_rgb(tmp_path):
     assert "must have three channels of 8 bits; its mode is 'L'." in message(scenes.label, 0)
 
 
-def test_a_value_that_is_no_class_is_said(tmp_path):
+def test_a_value_that_is_no_class_is_reported(tmp_path):
     label = grey()
     label[0, :3], label[1, 0] = 2, 77
     scenes = one(tmp_path, rgb(), label)
@@ -138,7 +138,7 @@ def test_a_value_that_is_no_class_is_said(tmp_path):
     assert message(scenes.label, 0) == expected
 
 
-def test_a_colour_that_is_no_class_is_said(tmp_path):
+def test_a_colour_that_is_no_class_is_reported(tmp_path):
     label = rgb()
     label[0, 0] = torch.tensor([1, 2, 3])
     scenes = one(tmp_path, rgb(), label, colours=((0, 0, 0), (9, 9, 9)))
@@ -165,7 +165,7 @@ def test_a_resized_image_and_its_label_stay_in_place(streets):
     assert (small.image(0) - means).abs().mean() < 8
 
 
-def test_a_scene_without_label_says_so(streets):
+def test_a_scene_without_label_is_reported(streets):
     scenes = acdc.load(streets, "train", labelled=False)
     assert message(scenes.label, 0) == f"The scene {scenes.name(0)} was loaded without its label."
 
@@ -222,7 +222,7 @@ def test_forked_processes_read_an_archive_at_the_same_time(cambridge):
         worker.join()
 
 
-def test_a_cut_archive_and_a_damaged_member_are_said(tmp_path):
+def test_a_cut_archive_and_a_damaged_member_are_reported(tmp_path):
     path = write_camvid(tmp_path, "zip", frames=1) / "camvid.zip"
     whole = path.read_bytes()
     scenes = camvid.load(path).source
@@ -645,7 +645,7 @@ def test_the_real_archive(real):
     splits = camvid.load(real, "official")
     assert [len(scenes) for scenes in (splits.source, splits.validation, splits.test)] == [367, 101, 233]
     for split, scenes in zip(camvid.SPLITS, (splits.source, splits.validation, splits.test), strict=True):
-        assert {camvid.official(Path(scenes.name(i)).stem) for i in range(len(scenes))} == {split}
+        assert {camvid.official_split(Path(scenes.name(i)).stem) for i in range(len(scenes))} == {split}
     check(found, (360, 480), same_size=True)
     bright = [
         torch.stack([s.image(i).float().mean() for i in range(0, 62, 8)]).mean() for s in (found.source, found.test)

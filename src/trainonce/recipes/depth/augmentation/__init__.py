@@ -1,1 +1,1 @@
-"""Two random views of each frame: crops, mirroring, colour jitter, and the letterboxed view of evaluation."""
+"""How frames become inputs: random views for training, letterboxed ones for evaluation."""

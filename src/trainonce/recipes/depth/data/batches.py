@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from trainonce.recipes.depth.augmentation import views
-from trainonce.recipes.depth.data.frames import Frame, made
+from trainonce.recipes.depth.data.frames import Frame, generate
 from trainonce.recipes.segmentation.data.batches import at_once, loader, named
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Resident:
 
 def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
     numbers = range(len(frames))
-    parts = [made(frames, numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
+    parts = [generate(frames, numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
     generated = [part for part in parts if part is not None]
     if generated:
         return Frame(*(torch.cat(part) for part in zip(*generated, strict=True)))
@@ -196,7 +196,7 @@ def prepared(
         size = (stack.depth.shape[1], stack.depth.shape[2])
         numbers = [chosen[i].number for i in members]
         plans = [plan(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)]
-        ready.append(views.prepared(*stack, plans, shape))
+        ready.append(views.make_views(*stack, plans, shape))
     if len(ready) == 1:
         return ready[0]
     order = torch.tensor([i for members, _, _ in groups for i in members]).argsort()
@@ -206,13 +206,13 @@ def prepared(
 
 def plan(
     settings: Settings, seed: int, number: int, size: tuple[int, int], camera: Tensor, shape: tuple[int, int]
-) -> views.Plan:
+) -> views.Augmentation:
     if settings.augment:
-        return views.plan(seed, number, size, camera, shape)
+        return views.draw_augmentation(seed, number, size, camera, shape)
     shrunk = max(size[0] / shape[0], size[1] / shape[1])
     height, width = shrunk * shape[0], shrunk * shape[1]
     whole = views.Window((size[0] - height) / 2, (size[1] - width) / 2, height, width)
-    return views.Plan((whole, whole))
+    return views.Augmentation((whole, whole))
 
 
 def together(settings: Settings, patch: int, device: torch.device) -> int:
@@ -236,4 +236,4 @@ def shape_of(settings: Settings, patch: int, seed: int, step: int) -> tuple[int,
         height, width = (max(1, round(side / patch)) * patch for side in settings.shape)
         return height, width
     low, high = settings.pixels
-    return views.shape_of(seed, step, (low, high), patch=patch)
+    return views.draw_shape(seed, step, (low, high), patch=patch)
