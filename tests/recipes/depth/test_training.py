@@ -18,7 +18,7 @@ from trainonce.recipes.depth.data.readers import frame_files
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
 from trainonce.recipes.depth.model import attention
-from trainonce.recipes.depth.model.network import Predicted
+from trainonce.recipes.depth.model.network import Prediction
 from trainonce.recipes.depth.optimisation import rate, trained
 from trainonce.recipes.depth.settings import Settings
 from trainonce.study import Study
@@ -236,7 +236,7 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
         def forward(self, images):
             fitted, _ = letterbox(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
             torch.testing.assert_close(images, fitted.images)
-            return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
+            return Prediction(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
 
     depth, camera = evaluate.seen(Right(), evaluate.stacked([frame], torch.device("cpu")), settings)
     torch.testing.assert_close(camera[0], frame.camera, rtol=1e-4, atol=1e-3)

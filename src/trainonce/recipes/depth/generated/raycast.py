@@ -57,9 +57,9 @@ class Light(NamedTuple):
 
 
 class Sky(NamedTuple):
-    """What is seen above the ground where there are no walls.
+    """The sky above the ground where there are no walls.
 
-    :param haze: At which distance, in metres, half of what is seen is sky.
+    :param haze: At which distance, in metres, half of a colour is that of the horizon.
     """
 
     zenith: Colour
@@ -68,7 +68,7 @@ class Sky(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A room from its lowest to its highest corner, with things in it. Under a sky only its floor is seen."""
+    """A room from its lowest to its highest corner, with things in it. Under a sky only its floor is visible."""
 
     low: Point
     high: Point
@@ -221,15 +221,15 @@ def _round_interval(middle: Tensor, left: Tensor, square: Tensor) -> tuple[Tenso
     return middle - reach, middle + reach
 
 
-def nearest_hit(rays: Rays, scene: PackedScenes, seen: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
+def nearest_hit(rays: Rays, scene: PackedScenes, candidates: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
     """How far each ray goes, and which thing it hits: 0 is the room. Nothing may be around the rays' start.
 
-    :param seen: For each thing, which rays may hit it (:func:`within`); None: all.
+    :param candidates: For each thing, which rays may hit it (:func:`visible_rows`); None: all.
     """
     _, far = intersect(rays, _thing(scene, 0), "box")
     hit = torch.zeros_like(far)
     for number, shape in enumerate(scene.order, 1):
-        some = slice(None) if seen is None else seen[number - 1]
+        some = slice(None) if candidates is None else candidates[number - 1]
         part, so_far, at = Rays(rays.start, tuple(d[:, some] for d in rays.to)), far[:, some], hit[:, some]
         near, until = intersect(part, _thing(scene, number), shape)
         closer = near.clamp_(min=0) < torch.minimum(until, so_far)
@@ -239,7 +239,7 @@ def nearest_hit(rays: Rays, scene: PackedScenes, seen: Sequence[slice] | None = 
 
 
 def visible_rows(scene: PackedScenes, poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> list[slice]:
-    """For each thing the rays of the rows in which it is seen in any of the scenes, and a few more.
+    """For each thing the rays of the rows in which it is visible in any of the scenes, and a few more.
 
     They follow from its corners. What reaches behind the camera may be anywhere.
     """

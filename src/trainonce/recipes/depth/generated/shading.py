@@ -23,13 +23,13 @@ class Rendering(NamedTuple):
     depth: Tensor
 
 
-def render(scene: PackedScenes, rays: Rays, pixel: Tensor, seen: Sequence[slice] | None = None) -> Rendering:
+def render(scene: PackedScenes, rays: Rays, pixel: Tensor, candidates: Sequence[slice] | None = None) -> Rendering:
     """The colour and the depth that each ray sees.
 
     :param pixel: The width of a pixel at distance 1, (scenes, 1).
-    :param seen: For each thing, which rays may hit it; None: all.
+    :param candidates: For each thing, which rays may hit it; None: all.
     """
-    depth, hit = nearest_hit(rays, scene, seen)
+    depth, hit = nearest_hit(rays, scene, candidates)
     point = rays.at(depth)
     scenes, things = scene.things.shape[1:]
     flat = hit + torch.arange(scenes, device=hit.device, dtype=torch.int32)[:, None] * things
@@ -98,13 +98,15 @@ def illumination(scene: PackedScenes, point: tuple[Tensor, ...], normal: tuple[T
     return total
 
 
-def add_sky(scene: PackedScenes, rays: Rays, seen: Rendering, hit: Tensor, face: Tensor, length: Tensor) -> Rendering:
+def add_sky(
+    scene: PackedScenes, rays: Rays, rendering: Rendering, hit: Tensor, face: Tensor, length: Tensor
+) -> Rendering:
     """Add the sky, where a ray hits nothing but the end of the ground, and haze."""
     zenith, horizon, thin = scene.skies[0:3], scene.skies[3:6], scene.skies[6]
     sky = (hit == 0) & (face != 2) & (thin > 0)
     high = (-rays.to[1] / length).clamp_(0, 1).sqrt()
-    hazy = (seen.depth * length * thin).square()
+    hazy = (rendering.depth * length * thin).square()
     hazy = hazy / (1 + hazy)
-    colour = seen.colour + (horizon - seen.colour) * hazy
+    colour = rendering.colour + (horizon - rendering.colour) * hazy
     colour = torch.where(sky, horizon + (zenith - horizon) * high, colour)
-    return Rendering(colour, seen.depth.masked_fill(sky, 0.0))
+    return Rendering(colour, rendering.depth.masked_fill(sky, 0.0))

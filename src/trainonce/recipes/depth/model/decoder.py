@@ -52,17 +52,17 @@ class DepthModule(nn.Module):
         towards = resize_rays(rays, sizes)
         known = self.harmonics(towards, harmonics_table(DEGREE, towards.device, towards.dtype), maps.dtype)
         directions = known.split([r * c for r, c in sizes], dim=1)
-        seen = [embed(part) for embed, part in zip(self.embed, directions, strict=True)]
+        embeddings = [embed(part) for embed, part in zip(self.embed, directions, strict=True)]
         x = self.start(maps.transpose(1, 2).flatten(2))
         x = self.aggregate(x, maps.flatten(1, 2), context_position=places)
-        x = self.prompt(x, seen[0])
+        x = self.prompt(x, embeddings[0])
         found, features = [], x
         for i, (blocks, up, head) in enumerate(zip(self.levels, self.up, self.heads, strict=True)):
             for block in blocks:  # type: ignore[attr-defined]
-                x = block(x, position=seen[i])
+                x = block(x, position=embeddings[i])
             if i == 0:
                 features = x
-            square = (x + seen[i]).transpose(1, 2).unflatten(2, sizes[i])
+            square = (x + embeddings[i]).transpose(1, 2).unflatten(2, sizes[i])
             square = up(square)
             found.append(_depth_at_size(head, square, size))  # type: ignore[arg-type]
             x = square.flatten(2).transpose(1, 2)

@@ -101,14 +101,14 @@ class UniDepth(nn.Module):
         encoded = self.encoder(images)
         maps = torch.stack([a(m) for a, m in zip(self.map_adapters, encoded.maps, strict=True)], dim=1)
         tokens = [a(t.detach()) for a, t in zip(self.token_adapters, encoded.tokens, strict=True)]
-        places = self._position_encoding(encoded.grid, maps)
+        places = self._cell_encodings(encoded.grid, maps)
         camera = self.camera_module(maps.flatten(1, 2) + places, torch.stack(tokens, dim=1), size)
         with torch.autocast(images.device.type, enabled=False):
             rays = rays_of(camera, size)
         depth, features = self.depth_module(maps, places, rays.detach(), encoded.grid, size)
         return Prediction(depth, camera, rays, features)
 
-    def _position_encoding(self, grid: tuple[int, int], like: Tensor) -> Tensor:
+    def _cell_encodings(self, grid: tuple[int, int], like: Tensor) -> Tensor:
         """The positional encoding of the cells of all maps, with the embedding of their level, (1, 4 * cells, dim)."""
         cells = positional_encoding(*grid, self.levels.shape[1], like.device)
         levels = self.level_places(self.levels)

@@ -50,7 +50,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     labels = files.part(root, "gt")
     found = {kind: _frames(labels, split, f"_gt_{kind}.png") for kind in cityscapes.KINDS}
     cityscapes.check_labels(found, labels)
-    return cityscapes.pair_labels(
+    return cityscapes.choose_labels(
         images,
         found,
         lambda name: f"{folder}/**/{split}/**/{name}{SUFFIX}",

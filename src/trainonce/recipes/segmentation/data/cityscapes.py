@@ -94,7 +94,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
         raise ValueError(f"Images named *{suffix} are expected below {folder}; {files.contents(folder)}")
     found = {kind: files.without(end := f"_gtFine_{kind}.png", files.listing(labels, end)) for kind in KINDS}
     check_labels(found, labels)
-    return pair_labels(
+    return choose_labels(
         images,
         found,
         lambda name: f"{folder}/{name}{suffix}",
@@ -103,7 +103,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     )
 
 
-def pair_labels(
+def choose_labels(
     images: dict[str, Place],
     labels: dict[str, dict[str, Place]],
     image_as: Callable[[str], str],
