@@ -17,7 +17,7 @@ import torch
 from trainonce.recipes.depth.data.frames import Frame
 from trainonce.recipes.depth.evaluate import predict
 from trainonce.recipes.depth.generated import rooms
-from trainonce.recipes.depth.metrics import focal
+from trainonce.recipes.depth.metrics import focal_error
 from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.tasks import ROOMS
@@ -59,7 +59,7 @@ def main() -> None:
 def errors(network, frames, start: int, count: int, settings, device: torch.device) -> torch.Tensor:
     made = Frame(*frames.frames(range(start, min(start + TOGETHER, count)), device))
     _, cameras = predict(network, made, settings)
-    return focal(cameras, made.camera).cpu()
+    return focal_error(cameras, made.camera).cpu()
 
 
 if __name__ == "__main__":

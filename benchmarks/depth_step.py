@@ -86,7 +86,7 @@ def measured(frames, settings, device: torch.device, asked, learned: bool, label
     def step(number: int) -> None:
         count = len(frames.members)
         chosen = [batches.Choice(number * count + i, "rooms", i) for i in range(count)]
-        views = batches.make_views(chosen, [frames], settings, shape, 0)
+        views = batches.make_batch(chosen, [frames], settings, shape, 0)
         steps.zero_grad()
         for part, _ in training.micro_batches(views, settings.parts):
             part_of(part)

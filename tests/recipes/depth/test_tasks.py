@@ -8,7 +8,8 @@ from _runs import torchrun
 
 from trainonce import cli
 from trainonce.recipes import load
-from trainonce.recipes.depth.data import frame_files, hdf5
+from trainonce.recipes.depth.data import paper_data
+from trainonce.recipes.depth.data.readers import frame_files
 from trainonce.recipes.depth.optimisation import learning_rate_factor
 from trainonce.recipes.depth.settings import Settings
 
@@ -126,8 +127,8 @@ def test_missing_data_is_one_sentence(tmp_path, capsys):
 
 def test_depth_in_the_wrong_unit_stops_before_training(tmp_path, capsys, monkeypatch):
     write_hdf5(tmp_path / "data")
-    layout = hdf5.LAYOUTS["scannet"]
-    monkeypatch.setitem(hdf5.LAYOUTS, "scannet", layout._replace(coding=frame_files.Coding(1.0)))
+    layout = paper_data.LAYOUTS["scannet"]
+    monkeypatch.setitem(paper_data.LAYOUTS, "scannet", layout._replace(depth_format=frame_files.DepthFormat(1.0)))
     command("unidepth-paper", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", code=1)
     said = capsys.readouterr().err
     assert "scannet" in said

@@ -10,11 +10,11 @@ from _depth_settings import TINY
 from _runs import torchrun, train
 
 from trainonce.recipes.depth import evaluate, tasks, training
-from trainonce.recipes.depth.data import views
+from trainonce.recipes.depth.augmentation.letterbox import letterbox
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
 from trainonce.recipes.depth.model import attention
-from trainonce.recipes.depth.model.network import Predicted
+from trainonce.recipes.depth.model.network import Prediction
 from trainonce.recipes.depth.optimisation import learning_rate_factor, trainable_parameters
 from trainonce.recipes.depth.settings import Settings
 from trainonce.recipes.vision import output
@@ -60,7 +60,7 @@ def test_a_shape_in_other_than_whole_patches_is_told(tmp_path):
 
 
 def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkeypatch):
-    whole, torn = rooms.Generated.frame, []
+    whole, torn = rooms.GeneratedFrames.frame, []
 
     def broken(self, index):
         if not torn:  # the first picture's
@@ -68,7 +68,7 @@ def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkey
             raise OSError("this frame is torn")
         return whole(self, index)
 
-    monkeypatch.setattr(rooms.Generated, "frame", broken)
+    monkeypatch.setattr(rooms.GeneratedFrames, "frame", broken)
     _, folder = train(tmp_path, tasks.rooms, **TINY | {"steps": 1, "evaluations": 0})
     assert torn[0][0] == 2100  # of the test
     assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
@@ -219,9 +219,9 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
         patch = 14
 
         def forward(self, images):
-            fitted, _ = views.centred(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
+            fitted, _ = letterbox(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
             torch.testing.assert_close(images, fitted.images)
-            return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
+            return Prediction(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
 
     depth, camera = evaluate.predict(Right(), evaluate.stack_frames([frame], torch.device("cpu")), settings)
     torch.testing.assert_close(camera[0], frame.camera, rtol=1e-4, atol=1e-3)

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda")
-DOMAINS = load(0, size=(64, 128)).limited(6)
+DOMAINS = load(0, size=(64, 128)).limit(6)
 
 
 def after(steps, **more):

@@ -52,7 +52,7 @@ def test_a_small_network_learns_the_streets(tmp_path):
     """The mean intersection over union by day, from what guessing the road everywhere gives to over twice that."""
     settings = {"size": (48, 96), "crop": (48, 64), "evaluations": 0, "lr": 0.05, "steps": 60, "limit": 40}
     learned = train(tmp_path, tasks.streets, "base", **settings)[0].metrics["day/miou"]
-    day = generated.load(0, size=(48, 96)).limited(40).others["day"]
+    day = generated.load(0, size=(48, 96)).limit(40).others["day"]
     road = [(day.label(i) == 2).float().mean().item() for i in range(40)]
     guessed = 100 * sum(road) / 40 / 7
     assert learned > 2 * guessed > 5

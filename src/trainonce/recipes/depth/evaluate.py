@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainonce.recipes.depth.data import views
+from trainonce.recipes.depth.augmentation.letterbox import letterbox
 from trainonce.recipes.depth.data.batches import UNREADABLE, UnreadableFrame
-from trainonce.recipes.depth.data.frames import Frame, made
-from trainonce.recipes.depth.metrics import METRICS, measured
+from trainonce.recipes.depth.data.frames import Frame, generate
+from trainonce.recipes.depth.metrics import METRICS, measure
 from trainonce.recipes.vision.loading import error_with_name, read_all
 from trainonce.recipes.vision.precision import inference_autocast
 from trainonce.study import torchrun
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trainonce.recipes.depth.data.frames import Examined
-    from trainonce.recipes.depth.model.network import Predicted, UniDepth
+    from trainonce.recipes.depth.data.frames import EvaluationSet
+    from trainonce.recipes.depth.model.network import Prediction, UniDepth
     from trainonce.recipes.depth.settings import Settings
 
 GROUP = 16  # frames of one size that the network sees at a time
@@ -40,9 +40,9 @@ def stack_frames(frames: Sequence[Frame], device: torch.device) -> Frame:
 
 def predict(network: UniDepth, frames: Frame, settings: Settings) -> tuple[Tensor, Tensor]:
     """The network's depth and cameras for stacked frames, at the frames' own size."""
-    fitted, undo = views.centred(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
+    fitted, undo = letterbox(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
     with torch.no_grad(), inference_autocast(settings, frames.image.device):
-        found: Predicted = network(fitted.images)
+        found: Prediction = network(fitted.images)
     return undo.depths(found.depth.float()), undo.cameras(found.camera.float())
 
 
@@ -58,11 +58,11 @@ def _shape(settings: Settings, patch: int, size: tuple[int, ...]) -> tuple[int, 
 
 
 def mean_metrics(
-    network: UniDepth, examined: Examined, settings: Settings, device: torch.device, *, with_points: bool = True
+    network: UniDepth, examined: EvaluationSet, settings: Settings, device: torch.device, *, with_points: bool = True
 ) -> dict[str, float]:
     """The mean of each metric over the frames of a set, of all processes.
 
-    :param with_points: Whether the distances of point clouds, which take longest, are measured as well.
+    :param with_points: Whether the distances of point clouds, which take longest, are measure as well.
     """
     was_training = network.training
     network.eval()
@@ -72,7 +72,7 @@ def mean_metrics(
     for group in _groups(examined, settings, device):
         frames = stack_frames(group, device)
         depths, cameras = predict(network, frames, settings)
-        found = measured(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
+        found = measure(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
         counts = found["pixels"] > 0
         values = torch.stack([torch.ones_like(found["focal"]), *(found[name] for name in names)]).double()
         sums += torch.where(counts, values, 0.0).sum(1)
@@ -88,13 +88,13 @@ def mean_metrics(
 PERCENT = ("delta_1", "f_a", "focal")
 
 
-def _groups(examined: Examined, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
+def _groups(examined: EvaluationSet, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
     """The frames of this process, those of one size together."""
     mine = range(torchrun.rank(), len(examined.frames), torchrun.world_size())
     group: list[Frame] = []
     for start in range(0, len(mine), GROUP):
         part = mine[start : start + GROUP]
-        if (generated := made(examined.frames, part, device)) is not None:
+        if (generated := generate(examined.frames, part, device)) is not None:
             yield [Frame(*each) for each in zip(*generated, strict=True)]
             continue
 

@@ -75,11 +75,11 @@ NYU = Settings(
 @with_settings(NYU)
 def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """NYU Depth v2, also tested on other places and cameras; depth, camera rays, feature invariance."""
-    from trainonce.recipes.depth.data import archives
+    from trainonce.recipes.depth.data import nyu as data
     from trainonce.recipes.depth.training import train
 
     with user_errors():
-        load = archives.remembered if settings.resident else archives.load
+        load = data.load_cached if settings.resident else data.load
         sets = load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
 

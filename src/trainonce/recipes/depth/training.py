@@ -13,7 +13,7 @@ import torch
 from trainonce.recipes.depth import pictures
 from trainonce.recipes.depth.data import batches
 from trainonce.recipes.depth.data.check import check
-from trainonce.recipes.depth.data.frames import Frame, Remembered, made
+from trainonce.recipes.depth.data.frames import CachedFrames, Frame, generate
 from trainonce.recipes.depth.evaluate import mean_metrics, predict, stack_frames
 from trainonce.recipes.depth.flat_parameters import FlatParameters
 from trainonce.recipes.depth.model.attention import MLP, Block
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from trainonce.recipes.depth.data.frames import Examined, Sets
-    from trainonce.recipes.depth.data.views import Views
+    from trainonce.recipes.depth.augmentation.views import Views
+    from trainonce.recipes.depth.data.frames import EvaluationSet, Sets
     from trainonce.recipes.depth.settings import Settings
     from trainonce.study import Trial
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | None:
     """Train once and return the metrics of every set that is reported, by ``set/metric``."""
     device, process = trial.device, (torchrun.rank(), torchrun.world_size())
-    sets = sets.limited(settings.limit)
+    sets = sets.limit(settings.limit)
     with user_errors():
         network = build_network(settings, device)
         objective = build_objective(network, settings, device)
@@ -93,7 +93,7 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
     with ema:
         results = {
             f"{name}/{metric}": value
-            for name, examined in sets.examined().items()
+            for name, examined in sets.evaluation_sets().items()
             for metric, value in mean_metrics(network, examined, settings, device).items()
         }
         write_outputs(trial, settings, network, lambda: draw_pictures(trial, network, sets, settings))
@@ -123,7 +123,7 @@ def batches_from(
         stream = batches.StreamLoader(sets.training, settings, device).batches(rest)
         for i, groups in enumerate(stream):
             shape = batches.shape_of(settings, patch, seed, rest.steps[i])
-            yield rest.steps[i] + 1, batches.make_views(rest[i], groups, settings, shape, seed)
+            yield rest.steps[i] + 1, batches.make_batch(rest[i], groups, settings, shape, seed)
         return
     with user_errors():
         cache = batches.DeviceCache(sets.training, settings, device)
@@ -133,18 +133,18 @@ def batches_from(
         samples = order(steps)
         chosen = [each for i in range(len(steps)) for each in samples[i]]
         shape = batches.shape_of(settings, patch, seed, start)
-        views = batches.make_views(chosen, cache.groups(chosen), settings, shape, seed)
+        views = batches.make_batch(chosen, cache.groups(chosen), settings, shape, seed)
         for step, (part, _) in zip(steps, micro_batches(views, len(steps)), strict=True):
             if step >= first:
                 yield step + 1, part
 
 
-def cache_first_frames(examined: Examined, device: torch.device) -> Examined:
+def cache_first_frames(examined: EvaluationSet, device: torch.device) -> EvaluationSet:
     """The set, with its first frames read or generated once and kept: validation is evaluated several times."""
     first = range(min(CACHED, len(examined.frames)))
-    generated = made(examined.frames, first, device)
+    generated = generate(examined.frames, first, device)
     read = [] if generated is None else [Frame(*each) for each in zip(*generated, strict=True)]
-    return dataclasses.replace(examined, frames=Remembered(examined.frames, CACHED, read))
+    return dataclasses.replace(examined, frames=CachedFrames(examined.frames, CACHED, read))
 
 
 CACHED = 256  # frames, at most

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from trainonce.recipes.segmentation import metrics
 from trainonce.recipes.segmentation.data.batches import UnreadableScene
-from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsampled
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsample
 from trainonce.recipes.vision.loading import data_loader, error_with_name, read_all
 from trainonce.recipes.vision.precision import inference_autocast
 from trainonce.study import torchrun
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GROUP = 16  # scenes that the network sees at a time where all are in memory
 
 
-class EvaluationSet:
+class EvaluationLoader:
     """A set of scenes that is evaluated several times, kept in the device's memory or read each time.
 
     :param process: Rank and number of processes; each evaluates its share of the scenes.
@@ -88,11 +88,11 @@ def predict(network: DeepLab, images: Tensor, size: Any, settings: Settings) -> 
         images = images.to(memory_format=torch.channels_last)
     with inference_autocast(settings, images.device):
         logits = network(images)
-    return upsampled(logits.float(), size, settings.align_corners).argmax(1).to(torch.uint8)
+    return upsample(logits.float(), size, settings.align_corners).argmax(1).to(torch.uint8)
 
 
 def confusion_matrix(
-    network: DeepLab, scenes: EvaluationSet, classes: int, settings: Settings, device: torch.device
+    network: DeepLab, scenes: EvaluationLoader, classes: int, settings: Settings, device: torch.device
 ) -> Tensor:
     """The confusion matrix over all scenes of a set, summed over the processes."""
     was_training = network.training

@@ -12,7 +12,7 @@ from trainonce.recipes.segmentation import metrics, pictures
 from trainonce.recipes.segmentation.data import batches
 from trainonce.recipes.segmentation.data.check import check
 from trainonce.recipes.segmentation.data.stylise import stylise
-from trainonce.recipes.segmentation.evaluate import EvaluationSet, confusion_matrix, predict
+from trainonce.recipes.segmentation.evaluate import EvaluationLoader, confusion_matrix, predict
 from trainonce.recipes.segmentation.losses import Losses
 from trainonce.recipes.segmentation.model.deeplab import DeepLab, load_encoder
 from trainonce.recipes.vision.checks import check_in_first_process
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float] | None:
     """Train once and return the mean intersection over union on every set that is reported, in percent."""
     device, process = trial.device, (torchrun.rank(), torchrun.world_size())
-    domains = domains.limited(settings.limit)
+    domains = domains.limit(settings.limit)
     with user_errors():
         network = build_network(len(domains.classes), settings, device)
         losses = build_losses(network, settings, device)
@@ -50,7 +50,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     parts: dict[str, Any] = {"network": network, "criterion": criterion, "optimizer": optimizer, "schedule": schedule}
     first = load_states(parts, saved)
     sets = {
-        name: EvaluationSet(scenes, settings, device, process)
+        name: EvaluationLoader(scenes, settings, device, process)
         for name, scenes in domains.sets().items()
         if name not in ("source", "style")
     }
@@ -67,7 +67,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         schedule.step()
 
     def validate() -> dict[str, float]:
-        return {"miou": metrics.mean(confusion("validation"))}
+        return {"miou": metrics.mean_iou(confusion("validation"))}
 
     feed = batches_from(domains, settings, trial.seed, device, first, process)
     if not run_steps(trial, settings, parts, feed, train_step, validate):
@@ -155,8 +155,8 @@ def learning_rate_factor(step: int, settings: Settings) -> float:
 
 def as_metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[str, float]:
     """The mean of each set, and of the test set also each class."""
-    each = {f"{name}/miou": metrics.mean(counts) for name, counts in found.items()}
-    values = (100 * metrics.per_class(found["test"])).tolist()
+    each = {f"{name}/miou": metrics.mean_iou(counts) for name, counts in found.items()}
+    values = (100 * metrics.iou_per_class(found["test"])).tolist()
     return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
 
 

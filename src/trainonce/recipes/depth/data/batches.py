@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainonce.recipes.depth.data import views
-from trainonce.recipes.depth.data.frames import Frame, made
+from trainonce.recipes.depth.augmentation import views
+from trainonce.recipes.depth.data.frames import Frame, generate
 from trainonce.recipes.vision.indices import permutation, sample_numbers
 from trainonce.recipes.vision.loading import check_one_size, data_loader, read_all, read_or_next
 
@@ -105,7 +105,7 @@ class DeviceCache:
 def _read_set(frames: Frames, readers: int, device: torch.device) -> Frame:
     """All frames of a set, stacked, on the device."""
     numbers = range(len(frames))
-    parts = [made(frames, numbers[i : i + CHUNK], device) for i in range(0, len(numbers), CHUNK)]
+    parts = [generate(frames, numbers[i : i + CHUNK], device) for i in range(0, len(numbers), CHUNK)]
     generated = [part for part in parts if part is not None]
     if generated:
         return Frame(*(torch.cat(part) for part in zip(*generated, strict=True)))
@@ -180,7 +180,7 @@ def read_frame(frames: Frames, index: int, bad: list[str]) -> Frame:
 # On the device
 
 
-def make_views(
+def make_batch(
     chosen: Sequence[Choice], groups: Sequence[Group], settings: Settings, shape: tuple[int, int], seed: int
 ) -> views.Views:
     """Two views of each frame, in the order of the samples."""
@@ -188,8 +188,10 @@ def make_views(
     for members, stack, cameras in groups:
         size = (stack.depth.shape[1], stack.depth.shape[2])
         numbers = [chosen[i].number for i in members]
-        plans = [plan(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)]
-        ready.append(views.prepared(*stack, plans, shape))
+        augmentations = [
+            augmentation(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)
+        ]
+        ready.append(views.make_views(*stack, augmentations, shape))
     if len(ready) == 1:
         return ready[0]
     order = torch.tensor([i for members, _, _ in groups for i in members]).argsort()
@@ -197,16 +199,16 @@ def make_views(
     return views.Views(*(torch.cat(part)[pairs] for part in zip(*ready, strict=True)))
 
 
-def plan(
+def augmentation(
     settings: Settings, seed: int, number: int, size: tuple[int, int], camera: Tensor, shape: tuple[int, int]
-) -> views.Plan:
-    """The random plan of a sample's two views; without augmentation both are the whole frame."""
+) -> views.Augmentation:
+    """The random augmentation of a sample's two views; without augmentation both are the whole frame."""
     if settings.augment:
-        return views.plan(seed, number, size, camera, shape)
+        return views.draw_augmentation(seed, number, size, camera, shape)
     shrunk = max(size[0] / shape[0], size[1] / shape[1])
     height, width = shrunk * shape[0], shrunk * shape[1]
     whole = views.Window((size[0] - height) / 2, (size[1] - width) / 2, height, width)
-    return views.Plan((whole, whole))
+    return views.Augmentation((whole, whole))
 
 
 def steps_at_once(settings: Settings, patch: int, device: torch.device) -> int:
@@ -230,4 +232,4 @@ def shape_of(settings: Settings, patch: int, seed: int, step: int) -> tuple[int,
         height, width = (max(1, round(side / patch)) * patch for side in settings.shape)
         return height, width
     low, high = settings.pixels
-    return views.shape_of(seed, step, (low, high), patch=patch)
+    return views.draw_shape(seed, step, (low, high), patch=patch)

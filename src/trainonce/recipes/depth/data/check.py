@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from trainonce.recipes.depth.data.batches import FEWEST as LEAST
-from trainonce.recipes.depth.data.frame_files import by
 from trainonce.recipes.depth.data.frames import Subset
-from trainonce.recipes.depth.generated.rooms import Generated
+from trainonce.recipes.depth.data.readers.frame_files import format_size
+from trainonce.recipes.depth.generated.rooms import GeneratedFrames
 from trainonce.recipes.vision.checks import summarize
 from trainonce.recipes.vision.indices import evenly_spaced
 from trainonce.recipes.vision.loading import error_with_name
@@ -48,11 +48,11 @@ def check(sets: Sets, *, most: int = 2000, threads: int = 8) -> dict[str, int]:
     """
     lists: dict[str, tuple[Frames, Range | None]] = {}
     lists |= {f"training {name}": (frames, None) for name, frames in sets.training.items()}
-    lists |= {name: (examined.frames, examined.range) for name, examined in sets.examined().items()}
+    lists |= {name: (examined.frames, examined.range) for name, examined in sets.evaluation_sets().items()}
     problems, too_few = [], {}
     known: dict[Hashable, FrameCheck] = {}
     for name, (frames, counts) in lists.items():
-        if len(frames) and isinstance(origin(frames, 0)[0], Generated):  # generated frames need no check
+        if len(frames) and isinstance(origin(frames, 0)[0], GeneratedFrames):  # generated frames need no check
             too_few[name] = 0
             continue
         found = _check_frames(frames, counts, most, threads, known)
@@ -108,17 +108,19 @@ def frame_problem(name: str, frame: Frame) -> str:
     """The problem of a frame, or an empty text."""
     image, depth, camera = frame
     if tuple(image.shape[1:]) != tuple(depth.shape):
-        sizes = f"{by(image.shape[1:])} and {by(depth.shape)}"
+        sizes = f"{format_size(image.shape[1:])} and {format_size(depth.shape)}"
         return f"The image {name} and its depth must be of one size; they have {sizes} pixels."
     height, width = depth.shape
     if tuple(camera.shape) != (3, 3) or not bool(torch.isfinite(camera).all()):
-        found = "not all numbers are finite" if tuple(camera.shape) == (3, 3) else f"it is {by(camera.shape)}"
+        found = "not all numbers are finite" if tuple(camera.shape) == (3, 3) else f"it is {format_size(camera.shape)}"
         return f"The intrinsics of {name} must be a 3x3 matrix of finite numbers; {found}."
     (fx, _, cx), (_, fy, cy), _ = camera.tolist()
     if min(fx, fy) <= 0:
         return f"The focal lengths of {name} must be above 0; they are {fx:g} and {fy:g} pixels."
     if not (0 < cx < width and 0 < cy < height):
-        where = f"its image has {by((height, width))} pixels (height x width), its centre is at x {cx:g}, y {cy:g}"
+        where = (
+            f"its image has {format_size((height, width))} pixels (height x width), its centre is at x {cx:g}, y {cy:g}"
+        )
         return f"The camera of {name} must have its centre in the image; {where}. Are they of the same size?"
     if not bool(torch.isfinite(depth).all()) or bool((depth < 0).any()):
         return f"The depth of {name} must be finite and not below 0, with 0 for unknown; it is not."

@@ -2,7 +2,7 @@
 
 Layouts: as published, ``rgb_anon/<condition>/<split>/<recording>/*_rgb_anon.png`` with labels
 ``gt/<condition>/<split>/<recording>/*_gt_labelTrainIds.png``, or flattened, without the folders of conditions.
-Reference images, in folders named ``*_ref``, are left alone.
+Reference images, in folders named ``*_ref``, are not read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     labels = files.find_subfolder(root, "gt")
     found = {kind: _frames(labels, split, f"_gt_{kind}.png") for kind in cityscapes.KINDS}
     cityscapes.check_labels(found, labels)
-    return cityscapes.labelled(
+    return cityscapes.choose_labels(
         images,
         found,
         lambda name: f"{folder}/**/{split}/**/{name}{SUFFIX}",
@@ -64,8 +64,8 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
 def halves(scenes: Files) -> tuple[list[int], list[int]]:
     """The scenes in two parts of which none shares a recording with the other, as equal as the recordings allow.
 
-    Equal in the number of scenes, and of each condition where the folders tell it, which flattened ones do not. A
-    long recording comes in chapters: ``GP010376`` goes on where ``GOPR0376`` ends, and stays with it.
+    Equal in the number of scenes, and of each condition where folders are named by it, which flattened ones are not. A
+    long recording comes in chapters: ``GP010376`` continues ``GOPR0376`` and stays with it.
     """
     keys = [(_recording(place), _condition(place)) for place in scenes.images]
     parts = {recording: Counter[str]() for recording, _ in sorted(keys)}
@@ -104,7 +104,7 @@ def _recording(place: Place) -> str:
     name = Path(place.path).name
     match = re.match(r"(?:GOPR|GP\d\d)(\d{4})_", name)
     if match is None:
-        raise ValueError(f"The recording of {place} must be told by a name like GOPR0376_frame_000001{SUFFIX}.")
+        raise ValueError(f"The recording of {place} must follow from a name like GOPR0376_frame_000001{SUFFIX}.")
     return match[1]
 
 

@@ -2,7 +2,7 @@
 
 Layout, as published: ``leftImg8bit/<split>/<city>/*_leftImg8bit.png`` and
 ``gtFine/<split>/<city>/*_gtFine_labelIds.png``, or ``*_gtFine_labelTrainIds.png`` where these have been made. Other
-files do not matter.
+files are not read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CLASSES = Classes(
 IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 LAST_ID = 33
 
-#: What the values of the two kinds of label files mean, the kind to prefer first.
+#: The classes of the values of the two kinds of label files, the preferred kind first.
 KINDS = {
     "labelTrainIds": class_table({i: i for i in range(len(CLASSES))}),
     "labelIds": class_table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
@@ -96,7 +96,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
         raise ValueError(f"Images named *{suffix} are expected below {folder}; {files.contents(folder)}")
     found = {kind: strip_suffix(end := f"_gtFine_{kind}.png", files.list_files(labels, end)) for kind in KINDS}
     check_labels(found, labels)
-    return labelled(
+    return choose_labels(
         images,
         found,
         lambda name: f"{folder}/{name}{suffix}",
@@ -105,7 +105,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     )
 
 
-def labelled(
+def choose_labels(
     images: dict[str, Place],
     labels: dict[str, dict[str, Place]],
     image_as: Callable[[str], str],
@@ -114,7 +114,7 @@ def labelled(
 ) -> Files:
     """The images with their labels, of the kind that covers more of them.
 
-    :param image_as: The file of an image, from what its name and its label's have in common, to say what is missing.
+    :param image_as: The file of an image, from what its name and its label's have in common, for error messages.
     :param label_as: The file of a label, from that and the kind.
     """
     kind = max(labels, key=lambda kind: len(images.keys() & labels[kind].keys()))

@@ -24,17 +24,17 @@ BACKBONES = (*(f"resnet-{depth}" for depth in DEPTHS), *SCALES)
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """How an encoder wants its images, of values from 0 to 255: minus, divided by, in the reverse order of colours."""
+class Normalisation:
+    """How images of values from 0 to 255 are normalised for an encoder; ``reversed``: channels become BGR."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     reversed: bool = False
 
 
-IMAGENET = Look((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-CAFFE = Look((104.00698793, 116.66876762, 122.67891434), (1.0, 1.0, 1.0), reversed=True)
-LITE = Look((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
+IMAGENET = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+CAFFE = Normalisation((104.00698793, 116.66876762, 122.67891434), (1.0, 1.0, 1.0), reversed=True)
+LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
 
 class DeepLab(nn.Module):
@@ -61,19 +61,19 @@ class DeepLab(nn.Module):
         rates: Sequence[int] = RATES,
     ) -> None:
         super().__init__()
-        _one_of("backbone", backbone, BACKBONES)
-        _one_of("style", style, list(DESIGNS))
-        _one_of("batch_norm", batch_norm, get_args(BatchNorm))
+        _check_choice("backbone", backbone, BACKBONES)
+        _check_choice("style", style, list(DESIGNS))
+        _check_choice("batch_norm", batch_norm, get_args(BatchNorm))
         self.backbone = backbone
         self.encoder: ResNet | EfficientNetLite
         if backbone in SCALES:
-            self.encoder, self.look = EfficientNetLite(backbone), LITE
+            self.encoder, self.normalisation = EfficientNetLite(backbone), LITE
         else:
             depth = backbone.removeprefix("resnet-")
             width = 32 if depth == "small" else 64
             self.encoder = ResNet(depth, style, width)  # type: ignore[arg-type]
-            self.look = CAFFE if style == "caffe" else IMAGENET
-        for name, values in (("mean", self.look.mean), ("std", self.look.std)):
+            self.normalisation = CAFFE if style == "caffe" else IMAGENET
+        for name, values in (("mean", self.normalisation.mean), ("std", self.normalisation.std)):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
         self.last = self.encoder.stages[-1]
         channels = self.encoder.channels[self.last]
@@ -99,21 +99,21 @@ class DeepLab(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits, at the encoder's resolution."""
-        return self.classified(self.features(images, (self.last,))[self.last])
+        return self.classify(self.features(images, (self.last,))[self.last])
 
     def features(self, images: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
         """The outputs of some of the encoder's stages."""
-        x = images.flip(1) if self.look.reversed else images
+        x = images.flip(1) if self.normalisation.reversed else images
         found: dict[str, Tensor] = self.encoder((x - self.mean) / self.std, wanted)
         return found
 
-    def classified(self, last: Tensor) -> Tensor:
-        """The logits of the last stage's output."""
+    def classify(self, last: Tensor) -> Tensor:
+        """The logits for the last stage's output."""
         return torch.stack([convolution(last) for convolution in self.head]).sum(0)
 
 
-def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """The logits at an image's size."""
+def upsample(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """Resize logits bilinearly to an image's size."""
     return F.interpolate(logits, list(size), mode="bilinear", align_corners=align_corners)
 
 
@@ -121,10 +121,10 @@ def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tenso
 
 
 def load_encoder(network: DeepLab, source: str) -> None:
-    """Give the encoder the weights of a checkpoint; see :func:`~trainonce.recipes.vision.weights.load_weights`."""
+    """Load a checkpoint into the encoder; see :func:`~trainonce.recipes.vision.weights.load_weights`."""
     load_weights(network.encoder, network.backbone, source)
 
 
-def _one_of(what: str, value: str, known: Sequence[str]) -> None:
+def _check_choice(what: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"{what} is one of {quoted(known)}; got {value!r}.{did_you_mean(value, known)}")

@@ -1,4 +1,4 @@
-"""Data sets in HDF5 files, arranged as UniDepth's training reads them.
+"""Frames in HDF5 files, arranged as UniDepth's training reads them.
 
 Every image is a node of its own, named by its path, that holds the encoded bytes (JPEG or PNG). Lists and cameras are
 text in nodes of the first file. Two arrangements:
@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from trainonce.recipes.depth.data.frame_files import Coding, Stored
-from trainonce.recipes.depth.data.frames import Range
-from trainonce.recipes.depth.data.hdf5_nodes import Node
+from trainonce.recipes.depth.data.readers.frame_files import DepthFormat, FrameFiles
+from trainonce.recipes.depth.data.readers.hdf5_nodes import Node
 from trainonce.recipes.vision.files import contents
-from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os
@@ -29,12 +27,15 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from trainonce.recipes.depth.data.frames import Range
+
 Matrix = tuple[tuple[float, ...], ...]
 
 
-class Layout(NamedTuple):
+class HDF5Layout(NamedTuple):
     """Where a data set is and how it is read.
 
+    :param name: What the data set is called in settings and messages.
     :param file: The file's path; with ``#`` for a number where there are several, counted from 0.
     :param lists: The lists for training and for testing.
     :param side: The JSON file with the cameras, and for sequences with the paths.
@@ -42,98 +43,52 @@ class Layout(NamedTuple):
     :param camera: The camera of all images, where there is no JSON file.
     """
 
+    name: str
     file: str
     lists: tuple[str, str]
     side: str
-    coding: Coding
+    depth_format: DepthFormat
     range: Range
     sequences: bool = False
     camera: Matrix | None = None
 
 
-MILLIMETRES, LIDAR = Coding(1000.0), Coding(256.0)
-NYU_CAMERA = ((518.8579, 0.0, 325.5824), (0.0, 519.4696, 253.7362), (0.0, 0.0, 1.0))
-LAYOUTS = {
-    "scannet": Layout(
-        "ScanNetS.hdf5", ("train.txt", "test.txt"), "sequences.json", MILLIMETRES, Range(0.005, 10.0), sequences=True
-    ),
-    "argoverse2": Layout(
-        "AV2_viz.hdf5", ("train.txt", "val.txt"), "sequences_clean.json", LIDAR, Range(0.05, 120.0), sequences=True
-    ),
-    "waymo": Layout(
-        "Waymo_viz.hdf5", ("training.txt", "validation.txt"), "sequences.json", LIDAR, Range(0.05, 70.0), sequences=True
-    ),
-    "nuscenes": Layout(
-        "nuscenes/nuscenes_#.hdf5",
-        ("train.txt", "val.txt"),
-        "intrinsics.json",
-        LIDAR._replace(legacy=True),
-        Range(0.05, 80.0),
-    ),
-    "sunrgbd": Layout(
-        "SUNRGB.hdf5",
-        ("alltrain.txt", "alltest.txt"),
-        "intrinsics.json",
-        MILLIMETRES._replace(legacy=True),
-        Range(0.005, 8.0),
-    ),
-    "nyu": Layout(
-        "nyuv2.hdf5",
-        ("nyu_train.txt", "nyu_test.txt"),
-        "",
-        MILLIMETRES._replace(legacy=True),
-        Range(0.005, 10.0),
-        camera=NYU_CAMERA,
-    ),
-    "kitti": Layout(
-        "kitti.hdf5",
-        ("kitti_eigen_train.txt", "kitti_eigen_test.txt"),
-        "intrinsics.json",
-        LIDAR._replace(legacy=True),
-        Range(0.05, 80.0),
-    ),
-}
-
-
 def frames(
-    root: str | os.PathLike[str], dataset: str, *, training: bool = True, size: tuple[int, int] | None = None
-) -> Stored:
+    root: str | os.PathLike[str], layout: HDF5Layout, *, training: bool = True, size: tuple[int, int] | None = None
+) -> FrameFiles:
     """The frames of a data set to train on, or those to test with.
 
-    Of a sequence, all frames are trained on, and one is tested: the frame that ``keyframe_idx`` tells, or the middle
+    Of a sequence, all frames are trained on, and one is tested: the frame that ``keyframe_idx`` names, or the middle
     one. Frames of cameras that are no pinholes (``camera_model``) are left out.
     """
-    layout, files = find(root, dataset)
+    files = find(root, layout)
     name = layout.lists[0 if training else 1]
-    read = _of_sequences if layout.sequences else _of_images
+    read = _read_sequences if layout.sequences else _read_images
     rows = read(files, layout, name, training=training)
     if not rows:
         raise ValueError(f"{Node(files[0], name)} must list frames; it lists none.")
     images = tuple(Node(_file(files, row, name), row.image) for row in rows)
     depths = tuple(Node(node.file, row.depth) for node, row in zip(images, rows, strict=True))
-    return Stored(images, depths, torch.stack([row.camera for row in rows]), layout.coding, size=size)
+    return FrameFiles(images, depths, torch.stack([row.camera for row in rows]), layout.depth_format, size=size)
 
 
-def present(root: str | os.PathLike[str], dataset: str) -> bool:
+def is_present(root: str | os.PathLike[str], layout: HDF5Layout) -> bool:
     """Whether the data set's first file is there."""
-    return _numbered(Path(root), LAYOUTS[dataset].file, 0).is_file()
+    return _numbered_path(Path(root), layout.file, 0).is_file()
 
 
-def find(root: str | os.PathLike[str], dataset: str) -> tuple[Layout, tuple[str, ...]]:
-    """The data set's layout and its files."""
-    if dataset not in LAYOUTS:
-        hint = did_you_mean(dataset, LAYOUTS)
-        raise ValueError(f"There are HDF5 layouts for {quoted(LAYOUTS)}; got {dataset!r}.{hint}")
-    layout, root = LAYOUTS[dataset], Path(root)
+def find(root: str | os.PathLike[str], layout: HDF5Layout) -> tuple[str, ...]:
+    """The data set's files."""
+    root = Path(root)
     found: list[str] = []
-    while (path := _numbered(root, layout.file, len(found))).is_file():
+    while (path := _numbered_path(root, layout.file, len(found))).is_file():
         found.append(str(path))
     if not found:
-        raise ValueError(f"The data set {dataset!r} is expected in {path}; {contents(root)}")
-    return layout, tuple(found)
+        raise ValueError(f"The data set {layout.name!r} is expected in {path}; {contents(root)}")
+    return tuple(found)
 
 
-def _numbered(root: Path, file: str, number: int) -> Path:
+def _numbered_path(root: Path, file: str, number: int) -> Path:
     """Of a data set in one file, further ones (``chunk_idx``) would be called ``NAME_1.hdf5`` and so on."""
     if "#" in file or not number:
         return root / file.replace("#", str(number))
@@ -144,7 +99,7 @@ def _numbered(root: Path, file: str, number: int) -> Path:
 
 
 class Row(NamedTuple):
-    """One frame as the lists tell it."""
+    """One frame of a list."""
 
     image: str
     depth: str
@@ -173,7 +128,7 @@ def _json(node: Node) -> dict[str, Any]:
     return value
 
 
-def _of_sequences(files: Sequence[str], layout: Layout, name: str, *, training: bool) -> list[Row]:
+def _read_sequences(files: Sequence[str], layout: HDF5Layout, name: str, *, training: bool) -> list[Row]:
     node = Node(files[0], layout.side)
     sequences = _json(node)
     rows: list[Row] = []
@@ -183,11 +138,11 @@ def _of_sequences(files: Sequence[str], layout: Layout, name: str, *, training: 
             raise ValueError(f"{Node(files[0], name)} names the sequence {line[0]!r}, which {node} does not have.")
         if not isinstance(sequence, dict):
             raise ValueError(f"The sequence {line[0]!r} in {node} must be an object; got {type(sequence).__name__}.")
-        rows += _of_sequence(sequence, f"the sequence {line[0]!r} in {node}", training=training)
+        rows += _read_sequence(sequence, f"the sequence {line[0]!r} in {node}", training=training)
     return rows
 
 
-def _of_sequence(sequence: Mapping[str, Any], where: str, *, training: bool) -> list[Row]:
+def _read_sequence(sequence: Mapping[str, Any], where: str, *, training: bool) -> list[Row]:
     """The frames of one sequence. What is given once for a sequence counts for all of its frames."""
     missing = [key for key in ("image", "depth", "K") if not isinstance(sequence.get(key), list)]
     if missing:
@@ -199,18 +154,20 @@ def _of_sequence(sequence: Mapping[str, Any], where: str, *, training: bool) -> 
     if not count == len(depths) == len(cameras):
         lengths = f"{count}, {len(depths)} and {len(cameras)}"
         raise ValueError(f"{where[0].upper()}{where[1:]} must have as many depths and K as images; it has {lengths}.")
-    if not _pinhole(sequence.get("camera_model")):
+    if not _is_pinhole(sequence.get("camera_model")):
         return []
-    chunks = _each(sequence.get("chunk_idx", 0), count)
+    chunks = _per_frame(sequence.get("chunk_idx", 0), count)
     chosen = range(count) if training else _key_frames(sequence.get("keyframe_idx"), count, where)
-    return [Row(images[i], depths[i], camera(cameras[i], f"{images[i]} of {where}"), int(chunks[i])) for i in chosen]
+    return [
+        Row(images[i], depths[i], intrinsics(cameras[i], f"{images[i]} of {where}"), int(chunks[i])) for i in chosen
+    ]
 
 
-def _each(value: Any, count: int) -> Sequence[Any]:
+def _per_frame(value: Any, count: int) -> Sequence[Any]:
     return value if isinstance(value, list) else [value] * count
 
 
-def _pinhole(model: Any) -> bool:
+def _is_pinhole(model: Any) -> bool:
     models = model if isinstance(model, list) else [model]
     return all(each is None or str(each).lower() in ("pinhole", "") for each in models)
 
@@ -224,8 +181,8 @@ def _key_frames(value: Any, count: int, where: str) -> list[int]:
     return chosen
 
 
-def _of_images(files: Sequence[str], layout: Layout, name: str, *, training: bool) -> list[Row]:
-    del training  # all images are tested
+def _read_images(files: Sequence[str], layout: HDF5Layout, name: str, *, training: bool) -> list[Row]:
+    del training  # of images, all are used
     cameras = {} if layout.camera else _json(Node(files[0], layout.side))
     rows = []
     for line in _lines(Node(files[0], name)):
@@ -241,12 +198,12 @@ def _of_images(files: Sequence[str], layout: Layout, name: str, *, training: boo
         if not number.isdecimal():
             raise ValueError(f"{Node(files[0], name)} must name the number of a file behind {depth}; got {number!r}.")
         chunk = int(number)
-        rows.append(Row(image, depth, camera(given, f"{image} in {Node(files[0], layout.side)}"), chunk))
+        rows.append(Row(image, depth, intrinsics(given, f"{image} in {Node(files[0], layout.side)}"), chunk))
     return rows
 
 
-def camera(given: Any, where: str) -> Tensor:
-    """3x3 intrinsics of a 3x3 or 3x4 (or 4x4) matrix. Whether they are plausible is for :mod:`.check` to say."""
+def intrinsics(given: Any, where: str) -> Tensor:
+    """3x3 intrinsics of a 3x3 or 3x4 (or 4x4) matrix. Whether they are plausible is checked elsewhere."""
     try:
         matrix = torch.tensor(given, dtype=torch.float32)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""Frames that are stored as an image, a depth image and a camera each: reading, decoding, bringing to one size.
+"""Frames stored as an image file, a depth image and a camera each: reading, decoding, resizing.
 
-What is wrong with a file is said in one sentence: the file, the rule, what was found, what to do.
+Every error names the file, the rule, what was found and what to do, in one sentence.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from trainonce.recipes.vision.files import Place, decode, pixels
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: By how much the shapes of an image and its depth may differ and still show the same.
-SHAPE = 0.02
+#: By which part the aspect ratios of an image and its depth may differ and still show the same.
+ASPECT = 0.02
 
 
 class Source(Protocol):
-    """Encoded bytes, wherever they are; in words, their file."""
+    """Encoded bytes, wherever they are; as a string, the name of their file."""
 
     def read(self) -> bytes: ...
 
 
-class Coding(NamedTuple):
+class DepthFormat(NamedTuple):
     """How depth is stored: in metres, (value + ``offset``) / ``scale``.
 
     Without an offset, the value 0 means that the depth is not known. Images have 16 bits, or three channels of 8.
@@ -45,9 +45,13 @@ class Coding(NamedTuple):
     legacy: bool = False
 
 
+MILLIMETRES = DepthFormat(1000.0)
+LIDAR = DepthFormat(256.0)  # of driving data, as KITTI stores it
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stored:
-    """Frames that are read when they are asked for.
+class FrameFiles:
+    """Frames that are read on access.
 
     :param images: Where each image is; ``depths`` likewise.
     :param cameras: (frames, 3, 3), in pixels of the image as stored.
@@ -59,7 +63,7 @@ class Stored:
     images: Sequence[Source]
     depths: Sequence[Source]
     cameras: Tensor
-    coding: Coding
+    depth_format: DepthFormat
     window: tuple[int, int, int, int] | None = None
     size: tuple[int, int] | None = None
     align: bool = False
@@ -67,9 +71,9 @@ class Stored:
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.depths) == len(self.cameras):
             counts = f"{len(self.images)}, {len(self.depths)} and {len(self.cameras)}"
-            raise ValueError(f"Stored needs as many depths and cameras as images; got {counts}.")
+            raise ValueError(f"FrameFiles needs as many depths and cameras as images; got {counts}.")
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise ValueError(f"Stored needs a size (height, width) of at least one pixel; got {self.size}.")
+            raise ValueError(f"FrameFiles needs a size (height, width) of at least one pixel; got {self.size}.")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -79,29 +83,34 @@ class Stored:
 
     def frame(self, index: int) -> Frame:
         source = self.depths[index]
-        image, depth = image_in(self.images[index]), depth_in(source, self.coding)
+        image, depth = read_image(self.images[index]), read_depth(source, self.depth_format)
         have, depth_has = tuple(image.shape[1:]), tuple(depth.shape)
-        if have != depth_has and not (self.align and _alike(have, depth_has)):
+        if have != depth_has and not (self.align and _same_aspect(have, depth_has)):
             text = f"The image {self.name(index)} and its depth {source} must be of one size"
-            raise ValueError(f"{text}; they have {by(have)} and {by(depth_has)} pixels.")
-        found = resized(Frame(image, depth, self.cameras[index].clone()), depth_has)
+            raise ValueError(f"{text}; they have {format_size(have)} and {format_size(depth_has)} pixels.")
+        found = resize(Frame(image, depth, self.cameras[index].clone()), depth_has)
         if self.window is not None:
-            found = cut(found, self.window)
-        return found if self.size is None else resized(found, self.size)
+            found = crop(found, self.window)
+        return found if self.size is None else resize(found, self.size)
 
 
-def by(size: Sequence[int]) -> str:
+def format_size(size: Sequence[int]) -> str:
+    """A size in messages.
+
+    >>> format_size((480, 640))
+    '480x640'
+    """
     return "x".join(map(str, size))
 
 
-def _alike(one: Sequence[int], other: Sequence[int]) -> bool:
-    return abs(one[1] * other[0] / (one[0] * other[1]) - 1) < SHAPE
+def _same_aspect(one: Sequence[int], other: Sequence[int]) -> bool:
+    return abs(one[1] * other[0] / (one[0] * other[1]) - 1) < ASPECT
 
 
 # Decoding
 
 
-def image_in(source: Source) -> Tensor:
+def read_image(source: Source) -> Tensor:
     """uint8, (3, height, width); grey images are repeated."""
     image = decode(cast("Place", source), "image")
     if image.mode.startswith(("I", "F")):
@@ -109,35 +118,35 @@ def image_in(source: Source) -> Tensor:
     return pixels(image.convert("RGB")).permute(2, 0, 1).contiguous()
 
 
-def depth_in(source: Source, coding: Coding) -> Tensor:
+def read_depth(source: Source, depth_format: DepthFormat) -> Tensor:
     """Metres, (height, width), 0 where unknown."""
     image = decode(cast("Place", source), "depth image")
-    if coding.eight and image.mode == "L":
+    if depth_format.eight and image.mode == "L":
         value = pixels(image).int()
     elif image.mode.startswith("I"):
-        value = _whole(image)
-    elif image.mode == "RGB" and not coding.eight:
+        value = _read_integers(image)
+    elif image.mode == "RGB" and not depth_format.eight:
         red, green, blue = pixels(image).int().unbind(-1)
-        value = blue + 255 * green + 255**2 * red if coding.legacy else red + (green << 8) + (blue << 16)
+        value = blue + 255 * green + 255**2 * red if depth_format.legacy else red + (green << 8) + (blue << 16)
     else:
-        rule = "one channel of 8 bits" if coding.eight else "one channel of 16 bits, or three of 8"
+        rule = "one channel of 8 bits" if depth_format.eight else "one channel of 16 bits, or three of 8"
         raise ValueError(f"The depth image {source} must have {rule}; its mode is {image.mode!r}.")
-    if coding.rotated:
+    if depth_format.rotated:
         value = (value >> 3) | (value << 13 & 0xFFFF)
-    return (value.float() + coding.offset) / coding.scale
+    return (value.float() + depth_format.offset) / depth_format.scale
 
 
-def _whole(image: Any) -> Tensor:
+def _read_integers(image: Any) -> Tensor:
     """int32, (height, width): the values of an image with one channel of 16 bits."""
     flat = torch.frombuffer(bytearray(image.convert("I").tobytes()), dtype=torch.int32)
     return flat.view(image.height, image.width)
 
 
-# One size
+# Cropping and resizing
 
 
-def cut(frame: Frame, window: tuple[int, int, int, int]) -> Frame:
-    """A part of a frame."""
+def crop(frame: Frame, window: tuple[int, int, int, int]) -> Frame:
+    """The part of a frame in a window (top, bottom, left, right)."""
     top, bottom, left, right = window
     camera = frame.camera.clone()
     camera[:2, 2] -= torch.tensor([float(left), float(top)])
@@ -145,8 +154,8 @@ def cut(frame: Frame, window: tuple[int, int, int, int]) -> Frame:
     return Frame(*part, camera)
 
 
-def resized(frame: Frame, size: Sequence[int]) -> Frame:
-    """The frame with another number of pixels: images by interpolation with antialiasing, depth as it was somewhere."""
+def resize(frame: Frame, size: Sequence[int]) -> Frame:
+    """The frame at another size: the image interpolated with antialiasing, depth as in :func:`resize_depth`."""
     have, want = frame.image.shape[1:], tuple(size)
     if have != want:
         scaled = F.interpolate(
@@ -155,19 +164,19 @@ def resized(frame: Frame, size: Sequence[int]) -> Frame:
         image = scaled[0].clamp_(0, 255).to(torch.uint8)
         factor = torch.tensor([[want[1] / have[1]], [want[0] / have[0]], [1.0]])
         frame = Frame(image, frame.depth, frame.camera * factor)
-    return frame._replace(depth=depth_resized(frame.depth, want))
+    return frame._replace(depth=resize_depth(frame.depth, want))
 
 
-def depth_resized(depth: Tensor, size: Sequence[int]) -> Tensor:
-    """For each pixel, the known depth that was nearest to its middle, of the pixels in it or of the 4 around it.
+def resize_depth(depth: Tensor, size: Sequence[int]) -> Tensor:
+    """For each pixel the known depth nearest to its centre, of the pixels in it or of the 4 around it.
 
-    Depth is never mixed, and where only few pixels have one, as with LiDAR, it is not lost.
+    Depth is never interpolated, and where only few pixels have one, as with LiDAR, it is not lost.
     """
     have, want = depth.shape, tuple(size)
     if have == want:
         return depth
     if want[0] <= have[0] and want[1] <= have[1]:
-        return _gathered(depth, want)
+        return _shrink_depth(depth, want)
     rows, columns = ((torch.arange(n) + 0.5) * m / n - 0.5 for n, m in zip(want, have, strict=True))
     best, nearest = torch.zeros(want), torch.full(want, torch.inf)
     for i in (rows.floor(), rows.floor() + 1):
@@ -179,8 +188,8 @@ def depth_resized(depth: Tensor, size: Sequence[int]) -> Tensor:
     return best
 
 
-def _gathered(depth: Tensor, want: tuple[int, ...]) -> Tensor:
-    """The smaller depth: every known pixel offers itself to the one it falls into; the most central is taken."""
+def _shrink_depth(depth: Tensor, want: tuple[int, ...]) -> Tensor:
+    """A smaller depth map: of the known pixels that fall into one, the most central."""
     i, j = depth.nonzero().unbind(1)
     row, column = ((at + 0.5) * n / m for at, n, m in zip((i, j), want, depth.shape, strict=True))
     into = row.long() * want[1] + column.long()

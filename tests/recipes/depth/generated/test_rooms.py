@@ -16,15 +16,15 @@ from trainonce.recipes.depth.generated.raycast import (
     Rays,
     Scene,
     Thing,
-    between,
-    nearest,
-    packed,
-    rays_of,
-    within,
+    camera_rays,
+    is_occluded,
+    nearest_hit,
+    pack,
+    visible_rows,
 )
 from trainonce.recipes.depth.generated.roads import road
-from trainonce.recipes.depth.generated.rooms import Generated, frame, frames, lens, load, scene
-from trainonce.recipes.depth.generated.shading import cast
+from trainonce.recipes.depth.generated.rooms import GeneratedFrames, frame, frames, intrinsics, load, scene
+from trainonce.recipes.depth.generated.shading import render
 from trainonce.recipes.depth.generated.textures import Surface
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ HERE = Pose((0.0, -1.2, 0.0))
 
 
 def depth_of(what, pose=HERE, camera=CAMERA, size=SIZE):
-    return nearest(rays_of([pose], camera, size), packed([what], CPU))[0].view(size)
+    return nearest_hit(camera_rays([pose], camera, size), pack([what], CPU))[0].view(size)
 
 
 def directions(camera=CAMERA, size=SIZE):
@@ -107,7 +107,7 @@ def inside(thing, points):
 def test_a_ray_goes_through_air_and_ends_at_a_surface(kind):
     for index in range(4):
         what, pose = scene(5, index, kind)
-        camera = torch.tensor([lens(5, index, kind, SIZE)])
+        camera = torch.tensor([intrinsics(5, index, kind, SIZE)])
         depth = depth_of(what, pose, camera).double().flatten()
         to = directions(camera).view(-1, 3) @ torch.tensor(pose.axes(), dtype=torch.float64).T
         start = torch.tensor(pose.place, dtype=torch.float64)
@@ -125,13 +125,13 @@ def test_a_ray_goes_through_air_and_ends_at_a_surface(kind):
 
 def test_points_of_one_camera_are_found_by_another_in_the_same_room():
     what, pose = scene(0, 3, "room")
-    camera = torch.tensor([lens(0, 3, "room", SIZE)])
-    rays, scenes = rays_of([pose], camera, SIZE), packed([what], CPU)
-    points = rays.at(nearest(rays, scenes)[0])
+    camera = torch.tensor([intrinsics(0, 3, "room", SIZE)])
+    rays, scenes = camera_rays([pose], camera, SIZE), pack([what], CPU)
+    points = rays.at(nearest_hit(rays, scenes)[0])
     other = (pose.place[0] + 0.2, pose.place[1] - 0.2, pose.place[2] + 0.1)
     start = tuple(torch.tensor([[value]]) for value in other)
     back = Rays(start, tuple(p - s for p, s in zip(points, start, strict=True)))
-    reached, _ = nearest(back, scenes)
+    reached, _ = nearest_hit(back, scenes)
     assert (reached < 1 + 1e-4).all()
     assert ((reached - 1).abs() < 1e-4).float().mean() > 0.7  # the others are hidden from there
 
@@ -141,7 +141,7 @@ def test_light_is_blocked_by_things_and_only_by_those_between():
     lamp = tuple(torch.tensor([[value]]) for value in (0.0, -2.0, 2.0))
     ends = torch.tensor([[0.0, 0.0, 2.0], [1.5, 0.0, 2.0], [0.0, -1.21, 2.0], [0.0, -2.4, 2.0]])
     beam = Rays(lamp, tuple((ends.T[i] - lamp[i]) + 1e-12 for i in range(3)))
-    assert between(beam, packed([room(block)], CPU)).tolist() == [[True, False, False, False]]
+    assert is_occluded(beam, pack([room(block)], CPU)).tolist() == [[True, False, False, False]]
 
 
 def test_a_shadow_is_darker_than_the_same_floor_without_it():
@@ -150,8 +150,8 @@ def test_a_shadow_is_darker_than_the_same_floor_without_it():
     down = Pose((0.0, -1.5, 2.0), pitch=-math.pi / 2)
     pictures = []
     for things in ((), (hanging,)):
-        what = packed([room(*things)._replace(light=lamp)], CPU)
-        pictures.append(cast(what, rays_of([down], CAMERA, SIZE), torch.tensor([[1 / 30]])).colour)
+        what = pack([room(*things)._replace(light=lamp)], CPU)
+        pictures.append(render(what, camera_rays([down], CAMERA, SIZE), torch.tensor([[1 / 30]])).colour)
     assert (pictures[1] < pictures[0] * 0.6).float().mean() > 0.5
     torch.testing.assert_close(pictures[1].min(), torch.tensor(0.5 * 0.3 * 1.25))
 
@@ -159,11 +159,11 @@ def test_a_shadow_is_darker_than_the_same_floor_without_it():
 @pytest.mark.parametrize("kind", ["room", "street"])
 def test_rays_that_are_spared_would_have_missed(kind):
     whats, poses = map(list, zip(*(scene(2, index, kind) for index in range(4)), strict=True))
-    cameras = torch.tensor([lens(2, index, kind, SIZE) for index in range(4)])
+    cameras = torch.tensor([intrinsics(2, index, kind, SIZE) for index in range(4)])
     for some in (slice(0, 1), slice(0, 4)):
-        rays, scenes = rays_of(poses[some], cameras[some], SIZE), packed(whats[some], CPU)
-        spans = within(scenes, poses[some], cameras[some], SIZE)
-        for got, expected in zip(nearest(rays, scenes, spans), nearest(rays, scenes), strict=True):
+        rays, scenes = camera_rays(poses[some], cameras[some], SIZE), pack(whats[some], CPU)
+        spans = visible_rows(scenes, poses[some], cameras[some], SIZE)
+        for got, expected in zip(nearest_hit(rays, scenes, spans), nearest_hit(rays, scenes), strict=True):
             assert torch.equal(got, expected)
         spared = [span.stop - span.start < SIZE[0] * SIZE[1] for span in spans]
         assert sum(spared) > len(spared) / 4
@@ -176,7 +176,7 @@ def seen(surface, across, up, footprint=1e-3):
     """The red of a surface at some places."""
     across, up = torch.broadcast_tensors(torch.as_tensor(across), torch.as_tensor(up))
     numbers = torch.tensor(surface.numbers())[:, None].expand(-1, across.numel())
-    return textures.painted(numbers, across.flatten(), up.flatten(), torch.full((across.numel(),), footprint))[0]
+    return textures.paint(numbers, across.flatten(), up.flatten(), torch.full((across.numel(),), footprint))[0]
 
 
 def test_patterns_have_their_size_in_metres():
@@ -247,7 +247,7 @@ def test_streets_have_a_sky_without_depth_and_ground_with_it():
 
 def test_the_ground_of_a_street_is_as_deep_as_the_camera_is_high():
     what, pose = scene(1, 2, "street")
-    camera = torch.tensor([lens(1, 2, "street", SIZE)])
+    camera = torch.tensor([intrinsics(1, 2, "street", SIZE)])
     level = pose._replace(yaw=0.0, pitch=0.0, roll=0.0)
     depth = depth_of(what._replace(things=()), level, camera)
     row = SIZE[0] - 1
@@ -275,13 +275,13 @@ def test_seed_number_and_kind_decide():
 
 
 def test_mixed_frames_take_turns():
-    made = Generated(0, 4, "mixed", SIZE, first=2)
+    made = GeneratedFrames(0, 4, "mixed", SIZE, first=2)
     assert [made.name(i) for i in range(4)] == ["room 0/2", "street 0/3", "room 0/4", "street 0/5"]
     assert torch.equal(made.frame(1).image, frame(0, 3, "street", SIZE).image)
 
 
 def test_a_list_makes_the_same_one_by_one_and_many_at_once():
-    made = pickle.loads(pickle.dumps(Generated(4, 5, "room", SIZE, first=7)))
+    made = pickle.loads(pickle.dumps(GeneratedFrames(4, 5, "room", SIZE, first=7)))
     images, depths, cameras = made.frames([4, 0])
     for row, index in enumerate((4, 0)):
         one = made.frame(index)
@@ -336,10 +336,10 @@ def test_mixed_sets_report_on_streets_besides():
         ("room", (0, 4), r"Frames need a size \(height, width\) of at least one pixel; got \(0, 4\)."),
     ],
 )
-def test_wrong_kinds_and_sizes_are_said(kind, size, text):
+def test_wrong_kinds_and_sizes_are_reported(kind, size, text):
     for call in (
         lambda: frame(0, 0, kind, size),
-        lambda: Generated(0, 1, kind, size),
+        lambda: GeneratedFrames(0, 1, kind, size),
         lambda: load(0, size, kind=kind),
     ):
         with pytest.raises(ValueError, match=text):

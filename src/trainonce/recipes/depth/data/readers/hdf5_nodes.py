@@ -21,18 +21,18 @@ class Node(NamedTuple):
         return f"{self.file}:{self.path}"
 
     def read(self) -> bytes:
-        file = opened(self.file)
+        file = open_file(self.file)
         try:
             node = file[self.path]
             value = node[()]
         except KeyError:
-            raise ValueError(f"{self.file} must hold the node {self.path!r}; it does not. {_holds(file)}") from None
+            raise ValueError(f"{self.file} must hold the node {self.path!r}; it does not. {_nodes(file)}") from None
         except (OSError, RuntimeError, AttributeError, TypeError) as error:
-            raise ValueError(f"The node {self} cannot be read ({_short(error)}). Copy the file again.") from None
+            raise ValueError(f"The node {self} cannot be read ({_summary(error)}). Copy the file again.") from None
         return bytes(value) if isinstance(value, bytes) else bytes(value.tobytes())
 
 
-def opened(path: str) -> Any:
+def open_file(path: str) -> Any:
     """The open file. Every process opens its own: a handle taken over in a fork is not to be used."""
     key = os.getpid(), path
     if key not in _OPEN:
@@ -46,20 +46,20 @@ def _open(path: str) -> Any:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
         text = "is cut short" if "truncated" in str(error) else "is not a whole HDF5 file"
-        raise ValueError(f"{path} {text} ({_short(error)}). Copy it again.") from None
+        raise ValueError(f"{path} {text} ({_summary(error)}). Copy it again.") from None
 
 
 def close() -> None:
-    """Closes the files of this process, so that they can be written again."""
+    """Close the files of this process, so that they can be written again."""
     for process, path in list(_OPEN):
         if process == os.getpid():
             _OPEN.pop((process, path)).close()
 
 
-def _short(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     return re.sub(r".*\((.*)\)$", r"\1", " ".join(str(error).split())) or type(error).__name__
 
 
-def _holds(file: Any, most: int = 4) -> str:
+def _nodes(file: Any, most: int = 4) -> str:
     names = list(file)
     return f"It holds {', '.join(names[:most])}{' and more' * (len(names) > most)}." if names else "It is empty."

@@ -30,9 +30,9 @@ def test_frames_of_several_sizes_stay_in_order():
         return batches.Group(list(members), stack, stack.camera)
 
     settings = Settings(**TINY)
-    together = batches.make_views(chosen, [group(0, 2), group(1)], settings, (28, 42), seed=0)
+    together = batches.make_batch(chosen, [group(0, 2), group(1)], settings, (28, 42), seed=0)
     alone = [
-        batches.make_views([chosen[i]], [group(i)._replace(members=[0])], settings, (28, 42), seed=0) for i in range(3)
+        batches.make_batch([chosen[i]], [group(i)._replace(members=[0])], settings, (28, 42), seed=0) for i in range(3)
     ]
     for part, parts in zip(together, zip(*alone, strict=True), strict=True):
         torch.testing.assert_close(part, torch.cat(parts))

@@ -1,0 +1,18 @@
+"""Small depth networks, and images for them."""
+
+import torch
+
+from trainonce.recipes.depth.model.network import UniDepth
+from trainonce.recipes.depth.settings import Settings
+
+CPU = torch.device("cpu")
+TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
+
+
+def images(*size, batch=2):
+    return torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(0))
+
+
+def small(**more):
+    torch.manual_seed(0)
+    return UniDepth("vit-tiny", 32, 2, (1, 1, 1), **more)
