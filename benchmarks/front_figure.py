@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from trainonce.report.drawing.plans import expected_best
 from trainonce.report.drawing.style import COLOURS
-from trainonce.report.figures.compare import expected_best
 from trainonce.study import Summary
 
 if TYPE_CHECKING:

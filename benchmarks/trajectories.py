@@ -39,7 +39,7 @@ def main() -> None:
         axes.locator_params(axis="x", nbins=4)
         axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= longest * 1.02])
         style.grid_lines(axes)
-        labels.at_ends(axes, ends)
+        labels.place_at_ends(axes, ends)
         fewest, most = min(map(len, runs.values())), max(map(len, runs.values()))
         seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
         style.head(axes, f"Exponent of {term}", f"one line a seed, {seeds} of each setting; base 0", "optimizer step")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
-from trainonce.report import data, files
-from trainonce.report.figures import catalogue
+from trainonce.report import catalogue, export, files
+from trainonce.report.figures import CATALOGUE
 from trainonce.report.page import pictures
 from trainonce.report.page.document import page
+from trainonce.report.plotly import elements
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Path:
     """Write ``report.html``, ``figures/``, ``summary.json`` and ``trials.csv`` into the folder of a study.
 
-    Each file is replaced in one move, and none before all are ready. The same study gives the same bytes.
+    Every file is replaced atomically, and none before all are ready. The same study gives the same bytes.
 
     :param study_dir: The folder that the study was run in.
     :param interactive: Whether the main figures can be hovered and zoomed; Plotly's library is then part of the page.
@@ -40,23 +41,25 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
     store = Store(folder, writable=False)
     manifest, records = store.read_manifest(), store.read_all()
     assert manifest is not None
-    summary, trials = Summary(manifest, records, folder), data.listed(manifest, records)
-    drawn, lacking = catalogue.draw_all(summary)
-    names = [d.entry.name for d in drawn]
-    live, library = {}, ""
-    if interactive:
-        from trainonce.report.plotly import figures as plots
-        from trainonce.report.plotly.traces import library as source
-
-        live, library = plots.all_as_json(summary, names), source()
-    content = data.summary_json(summary, trials, names)
-    left = pictures.section(summary, store)
-    text = page(summary, trials, content, drawn, lacking, len(records) - len(trials), live, library, left)
+    summary, trials = Summary(manifest, records, folder), export.trial_rows(manifest, records)
+    drawings, lacking = catalogue.draw_all(summary, CATALOGUE, interactive)
+    names = [drawing.name for drawing in drawings]
+    content = export.summary_json(summary, trials, names)
+    text = page(
+        summary,
+        trials,
+        content,
+        drawings,
+        lacking,
+        unused=len(records) - len(trials),
+        plotly_source=elements.plotly_source() if interactive else "",
+        pictures=pictures.section(summary, store),
+    )
     contents = {
-        **{f"figures/{d.entry.name}.svg": d.svg.encode() for d in drawn},
-        **{f"figures/{d.entry.name}.png": d.png for d in drawn},
-        "trials.csv": data.trials_csv(summary, trials).encode(),
-        "summary.json": (data.as_text(content, indent=1) + "\n").encode(),
+        **{f"figures/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings},
+        **{f"figures/{drawing.name}.png": drawing.png for drawing in drawings},
+        "trials.csv": export.trials_csv(summary, trials).encode(),
+        "summary.json": (export.to_json(content, indent=1) + "\n").encode(),
         "report.html": text.encode(),
     }
     files.replace_all(folder, contents, _outdated(folder, names))
@@ -64,7 +67,7 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
 
 
 def _outdated(folder: Path, names: list[str]) -> list[str]:
-    """The figures that the last report wrote and this one does not have."""
+    """The files of figures that the last report had and this one does not have."""
     try:
         before = json.loads((folder / "summary.json").read_bytes())["figures"]
         gone = [name for name in before if isinstance(name, str) and Path(name).name == name and name not in names]

@@ -1,4 +1,4 @@
-"""Writing several files so that none is ever seen half-written: all beside their places first, then all moved."""
+"""Write several files atomically: all under temporary names first, then all renamed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 def replace_all(folder: Path, contents: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
     """Write the files, by their paths within the folder, and remove those that are ``gone``.
 
-    Raises one sentence, with nothing changed, where the folder cannot be written.
+    Raises an error, with nothing changed, if the folder cannot be written.
     """
     partial: dict[Path, Path] = {}
-    made: list[Path] = []
+    new_folders: list[Path] = []
     try:
         for name, content in contents.items():
             target = folder / name
             if not target.parent.is_dir():
                 target.parent.mkdir()
-                made.append(target.parent)
+                new_folders.append(target.parent)
             if target.is_dir():
                 raise IsADirectoryError(21, "it is a folder", str(target))
             beside = target.with_name(f"{target.name}.part{os.getpid()}")
@@ -31,7 +31,7 @@ def replace_all(folder: Path, contents: Mapping[str, bytes], gone: Iterable[str]
     except OSError as error:
         for beside in partial.values():
             beside.unlink(missing_ok=True)
-        for empty in made:
+        for empty in new_folders:
             empty.rmdir()
         where = error.filename or folder
         raise OSError(

@@ -1,4 +1,4 @@
-"""What histories tell, over the seeds: thinned, averaged, with the range of the seeds."""
+"""Curves from the histories of trials: averaged over neighbouring steps and over the seeds, with the seeds' range."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
     seeds: int
 
 
-def history(summary: Summary, record: Record) -> Columns | None:
+def read_history(summary: Summary, record: Record) -> Columns | None:
     """The columns of a trial's history, each value the mean of some successive steps; None where there is none."""
     if summary.path is None:
         return None
@@ -60,24 +60,24 @@ def _load(path: Path, changed: int, size: int) -> Columns | None:
     return dict(zip(names, thin.tolist(), strict=True))
 
 
-def histories(summary: Summary, outcome: Outcome) -> list[Columns]:
-    """One for each seed that has one."""
-    found = [history(summary, record) for _, record in sorted(outcome.records.items())]
+def read_histories(summary: Summary, outcome: Outcome) -> list[Columns]:
+    """The histories of an outcome, one for each seed that has one."""
+    found = [read_history(summary, record) for _, record in sorted(outcome.records.items())]
     return [columns for columns in found if columns is not None]
 
 
 def curve(runs: Sequence[Mapping[str, list[float]]], column: str) -> Curve | None:
-    """A column over steps, as far as all seeds go."""
+    """A column over steps, up to the last step that all seeds reached."""
     runs = [run for run in runs if column in run]
     if not runs:
         return None
     shortest = min(runs, key=lambda run: run["step"][-1])
     steps = shortest["step"]
-    return over([_at(run["step"], run[column], steps) for run in runs], steps)
+    return aggregate([_interpolate(run["step"], run[column], steps) for run in runs], steps)
 
 
-def over(values: Iterable[Sequence[float]], steps: Sequence[float]) -> Curve:
-    """The curve of one sequence of values a seed."""
+def aggregate(values: Iterable[Sequence[float]], steps: Sequence[float]) -> Curve:
+    """The curve of several seeds' values, one sequence for each."""
     rows = torch.tensor(list(values), dtype=torch.float64).reshape(-1, len(steps))
     filled = rows.isfinite()
     low = torch.where(filled, rows, math.inf).amin(0)
@@ -88,17 +88,21 @@ def over(values: Iterable[Sequence[float]], steps: Sequence[float]) -> Curve:
     return Curve(list(steps), mean.tolist(), low.tolist(), high.tolist(), len(rows))
 
 
-def reported(summary: Summary, outcome: Outcome) -> Curve | None:
-    """The selecting metric as the trials reported it on the way, at the steps that all seeds reported."""
+def report_curve(summary: Summary, outcome: Outcome) -> Curve | None:
+    """The selecting metric as the trials reported it during training, at the steps that all seeds reported."""
     metric = summary.task.metric
     runs = [{step: values[metric] for step, values in r.reports if metric in values} for r in outcome.records.values()]
     runs = [run for run in runs if run]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []
-    return over([[run[step] for step in steps] for run in runs], [float(s) for s in steps]) if len(steps) > 1 else None
+    return (
+        aggregate([[run[step] for step in steps] for run in runs], [float(s) for s in steps])
+        if len(steps) > 1
+        else None
+    )
 
 
-def _at(steps: Sequence[float], values: Sequence[float], wanted: Sequence[float]) -> list[float]:
-    """Values at other steps, on the line between their neighbours."""
+def _interpolate(steps: Sequence[float], values: Sequence[float], wanted: Sequence[float]) -> list[float]:
+    """The values at other steps, by linear interpolation."""
     if steps == wanted:
         return list(values)
     found = []

@@ -1,4 +1,4 @@
-"""Labels next to what they name, none upon another."""
+"""Labels next to what they name, none on top of another."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Label(NamedTuple):
     bold: bool = False
 
 
-def width(text: str, size: float = SMALL, bold: bool = False) -> float:
+def text_width(text: str, size: float = SMALL, bold: bool = False) -> float:
     """The width of a text in points."""
     fonts = require("matplotlib.font_manager", "matplotlib", "study")
     paths = require("matplotlib.textpath", "matplotlib", "study")
@@ -47,24 +47,24 @@ def width(text: str, size: float = SMALL, bold: bool = False) -> float:
     return float(paths.text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
 
 
-def size(axes: Axes) -> tuple[float, float]:
+def axes_size(axes: Axes) -> tuple[float, float]:
     """The width and the height of the axes in points."""
     inches = root(axes).get_size_inches()
     place = axes.get_position()
     return float(place.width * inches[0] * 72), float(place.height * inches[1] * 72)
 
 
-def in_points(axes: Axes, x: float, y: float) -> tuple[float, float]:
+def to_points(axes: Axes, x: float, y: float) -> tuple[float, float]:
     """Data coordinates in points from the lower left corner of the axes."""
-    across, up = size(axes)
+    across, up = axes_size(axes)
     u, v = axes.transLimits.transform(axes.transScale.transform((x, y)))
     return float(u * across), float(v * up)
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions at least ``gap`` apart, in the order of the wanted ones and as near to them as the room allows.
+def keep_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions at least ``gap`` apart, in the order of the wanted ones and as near to them as possible.
 
-    >>> spread([1, 1, 9], 2, 0, 10)
+    >>> keep_apart([1, 1, 9], 2, 0, 10)
     [0.0, 2.0, 9.0]
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
@@ -84,32 +84,32 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return found
 
 
-def column(axes: Axes, labels: Sequence[Label], at: float, side: str, lines: Sequence[bool] = ()) -> list[Box]:
-    """Labels one below the other, at ``at`` points from the left of the axes, to that ``side`` of their points.
+def place_column(axes: Axes, labels: Sequence[Label], at: float, side: str, lines: Sequence[bool] = ()) -> list[Box]:
+    """Write labels one below the other, at ``at`` points from the left of the axes, to that ``side`` of their points.
 
     :param lines: For each label whether a thin line leads to its point.
     """
-    up = size(axes)[1]
-    places = [in_points(axes, label.x, label.y) for label in labels]
-    heights = spread([y for _, y in places], LINE, 0.4 * LINE, up - 0.4 * LINE)
+    up = axes_size(axes)[1]
+    places = [to_points(axes, label.x, label.y) for label in labels]
+    heights = keep_apart([y for _, y in places], LINE, 0.4 * LINE, up - 0.4 * LINE)
     boxes = []
     for i, (label, (x, y), height) in enumerate(zip(labels, places, heights, strict=True)):
-        long = width(label.text, bold=label.bold)
+        long = text_width(label.text, bold=label.bold)
         left = at - long if side == "left" else at
         box = Box(left, height - LINE / 2, left + long, height + LINE / 2)
         boxes.append(_write(axes, label, box, "right" if side == "left" else "left"))
         if any(lines[i : i + 1]):
-            _lead(axes, (at + 2 if side == "left" else at - 2, height), (x, y), label.colour)
+            _draw_leader(axes, (at + 2 if side == "left" else at - 2, height), (x, y), label.colour)
     return boxes
 
 
-def beside(axes: Axes, labels: Sequence[Label], obstacles: Sequence[Box]) -> list[Box]:
-    """Each label at the best free place around its point: near it, off the obstacles and off the other labels."""
-    across, up = size(axes)
+def place_beside(axes: Axes, labels: Sequence[Label], obstacles: Sequence[Box]) -> list[Box]:
+    """Write each label at the best free place near its point, clear of obstacles and other labels."""
+    across, up = axes_size(axes)
     taken, boxes = list(obstacles), []
     for label in labels:
-        x, y = in_points(axes, label.x, label.y)
-        long = width(label.text, bold=label.bold)
+        x, y = to_points(axes, label.x, label.y)
+        long = text_width(label.text, bold=label.bold)
         best, penalty = None, float("inf")
         for lift in (0, 1, -1, 2, -2, 3, -3, 4, -4, 6, -6, 8, -8, 11, -11, 14, -14, 18, -18, 22, -22):
             middle = y + lift * LINE / 2
@@ -129,20 +129,20 @@ def beside(axes: Axes, labels: Sequence[Label], obstacles: Sequence[Box]) -> lis
             edge = min((best.left - 2, best.right + 2, (best.left + best.right) / 2), key=lambda e: abs(e - x))
             inside = best.left <= edge <= best.right
             end = middle if not inside else best.bottom if middle > y else best.top
-            _lead(axes, (edge, end), (x, y), label.colour)
+            _draw_leader(axes, (edge, end), (x, y), label.colour)
     return boxes
 
 
-def at_ends(axes: Axes, labels: Sequence[Label]) -> None:
-    """Names of lines behind their right ends; the axes are made longer to hold them."""
+def place_at_ends(axes: Axes, labels: Sequence[Label]) -> None:
+    """Write the names of lines right of their ends, and extend the axes to hold them."""
     if not labels:
         return
-    room = max(width(label.text, bold=label.bold) for label in labels) + 12
+    room = max(text_width(label.text, bold=label.bold) for label in labels) + 12
     low, high = axes.get_xlim()
-    across = size(axes)[0]
+    across = axes_size(axes)[0]
     axes.set_xlim(low, low + (high - low) * across / max(across - room, 0.3 * across))
-    inside = min(across - room, in_points(axes, high, 0)[0])
-    column(axes, labels, inside + 9, "right")
+    inside = min(across - room, to_points(axes, high, 0)[0])
+    place_column(axes, labels, inside + 9, "right")
 
 
 def _write(axes: Axes, label: Label, box: Box, side: str) -> Box:
@@ -164,7 +164,7 @@ def _write(axes: Axes, label: Label, box: Box, side: str) -> Box:
     return box
 
 
-def _lead(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
-    across, up = size(axes)
+def _draw_leader(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    across, up = axes_size(axes)
     xs, ys = ([p[i] / (across, up)[i] for p in (start, end)] for i in (0, 1))
     axes.plot(xs, ys, transform=axes.transAxes, color=colour, linewidth=0.6, alpha=0.55, zorder=1.5, gid="leader")

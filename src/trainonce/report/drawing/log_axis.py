@@ -1,4 +1,4 @@
-"""A logarithmic axis that has a place for 0, as grids of weights need it."""
+"""A logarithmic axis with a place for 0, which grids of weights contain."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Scale:
+class LogScale:
     """Positions on a logarithmic axis, in powers of 10, with a place of its own for 0 and one for infinity.
 
-    >>> scale = Scale([0, 0.01, 1])
+    >>> scale = LogScale([0, 0.01, 1])
     >>> scale(1), scale(0.01), scale(0) < scale(0.01)
     (0.0, -2.0, True)
     """
@@ -62,7 +62,7 @@ class Scale:
         """Where the axis is interrupted."""
         return [self.low - self._gap / 2] * self.has_zero + [self.high + self._gap / 2] * self.has_infinity
 
-    def dress(self, axes: Axes, which: str, reach: tuple[float, float] | None = None) -> None:
+    def apply(self, axes: Axes, which: str, reach: tuple[float, float] | None = None) -> None:
         """Give the axes ("x" or "y") limits, ticks and a dotted line at each break.
 
         :param reach: Show at least this range.

@@ -1,4 +1,4 @@
-"""How figures look: colours with one meaning each, quiet axes, text that follows the page it stands on."""
+"""The style of all figures: colours with one meaning each, plain axes, titles, text in the colour of the page."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from trainonce.study.summary import Row, Summary
-
 
 class NothingToDrawError(ValueError):
-    """The study lacks what a figure shows; the sentence says what."""
+    """The study lacks the data of a figure; the message says what is missing."""
 
 
 #: Text and axes. An SVG turns it into ``currentColor``, so that a figure follows the page's theme.
 INK = "#010203"
 
-#: One colour a role, the same in every figure, told apart by the colour-blind and on light and dark grounds.
+#: One colour per role, the same in every figure, distinct for the colour-blind and on light and dark backgrounds.
 COLOURS = {
     "learned": "#D55E00",
     "reference": INK,
@@ -37,7 +35,7 @@ COLOURS = {
     "sweep": "#D55E00",
 }
 
-#: The shape says the role a second time.
+#: The marker shows the role too, for readers who do not see the colour.
 MARKERS = {
     "learned": "*",
     "reference": "D",
@@ -59,7 +57,7 @@ ROLES = {
     "control": "control",
 }
 
-#: Of terms, where a figure shows several. None of them is the colour of learned weights.
+#: Colours of terms, where a figure shows several; none is the colour of learned weights.
 TERMS = ("#2E86C8", "#B58A00", "#009E73", "#B268AC", "#7A7F88", "#6A5ACD")
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 
@@ -87,7 +85,7 @@ _RC = {
 
 
 class Margins(NamedTuple):
-    """Around the axes, in inches, the same for all figures so that small multiples line up."""
+    """The margins around the axes, in inches, the same for all figures so that they line up."""
 
     left: float = 0.72
     right: float = 0.22
@@ -95,11 +93,16 @@ class Margins(NamedTuple):
     bottom: float = 0.62
 
 
+def term_style(number: int) -> tuple[str, Any]:
+    """The colour and the dash pattern of a term's line."""
+    return TERMS[number % len(TERMS)], DASHES[number // len(TERMS) % len(DASHES)]
+
+
 @functools.cache
 def _figure_class() -> Any:
     base = require("matplotlib.figure", "matplotlib", "study").Figure
 
-    class Shown(base):  # type: ignore[misc, valid-type]
+    class NotebookFigure(base):  # type: ignore[misc, valid-type]
         """A figure that a notebook shows by itself, also where pyplot was never imported."""
 
         def _repr_png_(self) -> bytes:
@@ -107,7 +110,7 @@ def _figure_class() -> Any:
 
             return png(self)
 
-    return Shown
+    return NotebookFigure
 
 
 @contextlib.contextmanager
@@ -136,21 +139,21 @@ def root(axes: Axes) -> Figure:
 
 
 def head(axes: Axes, title: str, above: str, below: str = "", outset: float = 0.0) -> None:
-    """The title, and under it what the vertical axis shows; the horizontal axis is named as usual.
+    """Write the title, under it what the vertical axis shows, and the label of the horizontal axis.
 
     :param outset: How many points to start left of the axes.
     """
     frame = ("axes fraction", "offset points")
-    axes.annotate(short(title, 52), (0, 1), (-outset, 25), *frame, fontweight="bold", fontsize=12, va="bottom")
-    axes.annotate(short(above, 66), (0, 1), (-outset, 9), *frame, fontsize=9.5, va="bottom", alpha=0.75)
-    axes.set_xlabel(short(below, 62))
+    axes.annotate(shorten(title, 52), (0, 1), (-outset, 25), *frame, fontweight="bold", fontsize=12, va="bottom")
+    axes.annotate(shorten(above, 66), (0, 1), (-outset, 9), *frame, fontsize=9.5, va="bottom", alpha=0.75)
+    axes.set_xlabel(shorten(below, 62))
     for axis in (axes.xaxis, axes.yaxis):
         _plain_ticks(axis)
     axes.tick_params(length=3, width=0.8, labelsize=9.5)
 
 
 def _plain_ticks(axis: Any) -> None:
-    """Numbers written out, or each with its own power of 10: none that stands alone at the end of the axis."""
+    """Write tick labels as plain numbers or each with its own power of 10, without a common factor at the axis' end."""
     ticker = require("matplotlib.ticker", "matplotlib", "study")
     if isinstance(axis.get_major_formatter(), ticker.ScalarFormatter):
         largest = max(map(abs, axis.get_view_interval()))
@@ -160,41 +163,24 @@ def _plain_ticks(axis: Any) -> None:
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.4g}"))
 
 
-def bare(plan: str) -> str:
-    """A plan's name without its settings."""
-    return plan.partition("(")[0]
-
-
-def short(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """The text, cut with an ellipsis where it is too long to be drawn."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def grid_lines(axes: Axes, which: str = "both") -> None:
+    """Draw faint grid lines behind the data."""
     axes.grid(axis=which, color=INK, alpha=0.12, linewidth=0.8)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
 
 
-def role(summary: Summary, row: Row) -> str:
-    """What a row's colour and marker tell of it."""
-    return "reference" if row is summary.reference else row.kind
-
-
-def measured(summary: Summary) -> str:
-    """The reported metric in words: which split, the unit, which way is better."""
-    task = summary.task
-    unit = f", {task.unit}" if task.unit else ""
-    way = "higher is better ↑" if task.sign > 0 else "lower is better ↓"
-    return f"{task.report} {task.metric}{unit} ({way})"
-
-
-def pretty(text: str) -> str:
-    """The texts of the summary in plain ASCII, as print shows them."""
+def typeset(text: str) -> str:
+    """A text of the summary, which is plain ASCII, with ± for +-."""
     return text.replace("+-", "±")
 
 
 def widen(values: Iterable[float], part: float = 0.08) -> tuple[float, float]:
-    """The range of the values with some air around."""
+    """The range of the values with a margin around it."""
     found = [v for v in values if math.isfinite(v)]
     low, high = min(found), max(found)
     air = part * (high - low) or part * abs(high) or 1.0

@@ -1,4 +1,4 @@
-"""Where the weights are: the fixed choices, and the paths that learned weights took."""
+"""The space of weights: the fixed choices, and the paths of learned weights over training."""
 
 from __future__ import annotations
 
@@ -17,19 +17,30 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Row, Summary
 
 
-def auxiliary(summary: Summary, wanted: int, least: bool = False) -> None:
-    """Raise unless the task has so many auxiliary terms."""
+TOP = math.sqrt(3) / 2  # the height of a triangle with sides of 1
+
+
+def require_auxiliary(summary: Summary, wanted: int, least: bool = False) -> None:
+    """Raise unless the task has the wanted number of auxiliary terms, or with ``least`` at least that many."""
     count = len(summary.task.terms) - 1
     if count != wanted and not (least and count >= wanted):
         raise NothingToDrawError(
-            f"This figure is of {wanted}{' or more' if least else ''} auxiliary terms; the task has {count}."
+            f"This figure needs {wanted}{' or more' if least else ''} auxiliary terms; the task has {count}."
         )
 
 
 def ratios(weights: Sequence[float]) -> list[float]:
     """Each auxiliary weight over the base weight."""
     base, *rest = weights
-    return [float(f"{w / base:.6g}") if base else math.inf if w else 0.0 for w in rest]  # of a grid, equal where meant
+    return [
+        float(f"{w / base:.6g}") if base else math.inf if w else 0.0 for w in rest
+    ]  # rounded, so that equal ratios of a grid are equal
+
+
+def place_in_triangle(weights: Sequence[float]) -> tuple[float, float]:
+    """The place of three weights that sum to 1 in the triangle: the base on top, the auxiliary terms left and right."""
+    base, _, right = weights
+    return right + base / 2, base * TOP
 
 
 def fixed_choices(summary: Summary) -> list[tuple[Row, Outcome, list[float]]]:
@@ -42,21 +53,21 @@ def fixed_choices(summary: Summary) -> list[tuple[Row, Outcome, list[float]]]:
 
 
 def paths(summary: Summary) -> list[list[list[float]]]:
-    """For each seed of the learned weights, the weights over steps; where no history is left, the last ones alone."""
+    """For each seed of the learned weights, the weights over steps; without a history, only the last weights."""
     row, terms = summary.one_shot, summary.task.terms
     if row is None:
         return []
     found = []
     for record in row.chosen.records.values():
-        columns = curves.history(summary, record)
+        columns = curves.read_history(summary, record)
         steps = [columns[f"weight/{term}"] for term in terms] if columns else []
-        walked = [list(point) for point in zip(*steps, strict=True)]
-        found.append([*walked, *([list(record.weights)] if record.weights else [])])
+        points = [list(point) for point in zip(*steps, strict=True)]
+        found.append([*points, *([list(record.weights)] if record.weights else [])])
     return [path for path in found if path]
 
 
 def strength(summary: Summary, values: Sequence[float]) -> list[float]:
-    """How strongly each value is drawn, from 0 for the worst to 1 for the best; far-off failures count as worst."""
+    """How strongly each value is drawn, from 0 for the worst to 1 for the best; distant failures count as worst."""
     sign = summary.task.sign
     ordered = sorted(sign * v for v in values)
     high, middle = ordered[-1], ordered[len(ordered) // 2]
@@ -64,10 +75,10 @@ def strength(summary: Summary, values: Sequence[float]) -> list[float]:
     return [min(max((sign * v - low) / (high - low), 0.0), 1.0) if high > low else 1.0 for v in values]
 
 
-def draw_paths(axes: Axes, walked: Sequence[Sequence[tuple[float, float]]]) -> None:
-    """A line a seed from a ring, the start, to a star, the end."""
+def draw_paths(axes: Axes, paths: Sequence[Sequence[tuple[float, float]]]) -> None:
+    """Draw one line per seed, from a ring at the start to a star at the end."""
     colour = COLOURS["learned"]
-    for path in walked:
+    for path in paths:
         xs, ys = zip(*path, strict=True)
         axes.plot(xs, ys, color=colour, linewidth=1.6, zorder=3, gid="path")
         if len(path) > 1:

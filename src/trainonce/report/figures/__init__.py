@@ -1,23 +1,28 @@
-"""All figures, in the order of the page: one function each, usable in a notebook.
+"""All figures, one line each, in the order of the page: functions that also work in a notebook.
 
-Each takes a :class:`~trainonce.study.Summary` and, if it is to be part of a larger figure, the axes to draw on, and
-returns the figure. Where the study lacks what it needs it raises :class:`NothingToDrawError`, which says what.
+Each takes a :class:`~trainonce.study.Summary` and, to be part of a larger figure, the axes to draw on, and returns
+the figure. It raises :class:`~trainonce.report.NothingToDrawError`, which says what is missing, if the study lacks
+the data. To add a figure, write a file like ``cost_quality.py`` and import its function here, at its place on the page.
 """
 
-from __future__ import annotations
-
-from trainonce.report.drawing.style import NothingToDrawError as NothingToDrawError
-from trainonce.report.figures.compare import cost_quality as cost_quality
-from trainonce.report.figures.dynamics import drives as drives
-from trainonce.report.figures.dynamics import exponents as exponents
-from trainonce.report.figures.dynamics import loss as loss
-from trainonce.report.figures.dynamics import progress as progress
-from trainonce.report.figures.dynamics import weights as weights
+# The order of these lines is the order on the page.
+# isort: off
+from trainonce.report.figures.cost_quality import cost_quality as cost_quality
+from trainonce.report.figures.differences import differences as differences
+from trainonce.report.figures.seeds import seeds as seeds
+from trainonce.report.figures.weights import weights as weights
+from trainonce.report.figures.exponents import exponents as exponents
+from trainonce.report.figures.response_curve import response_curve as response_curve
 from trainonce.report.figures.heat_map import heat_map as heat_map
-from trainonce.report.figures.per_seed import differences as differences
-from trainonce.report.figures.per_seed import seeds as seeds
-from trainonce.report.figures.response import response_curve as response_curve
-from trainonce.report.figures.sensitivity import sensitivity as sensitivity
-from trainonce.report.figures.sensitivity import sensitivity_weights as sensitivity_weights
-from trainonce.report.figures.simplex import parallel_coordinates as parallel_coordinates
 from trainonce.report.figures.simplex import simplex as simplex
+from trainonce.report.figures.parallel_coordinates import parallel_coordinates as parallel_coordinates
+from trainonce.report.figures.loss import loss as loss
+from trainonce.report.figures.progress import progress as progress
+from trainonce.report.figures.sensitivity import sensitivity as sensitivity
+from trainonce.report.figures.sensitivity_weights import sensitivity_weights as sensitivity_weights
+from trainonce.report.figures.drives import drives as drives
+# isort: on
+
+from trainonce.report.catalogue import collect as _collect
+
+CATALOGUE = _collect(globals())

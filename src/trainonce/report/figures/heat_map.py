@@ -7,8 +7,9 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
+from trainonce.report.catalogue import entry
 from trainonce.report.drawing import labels, style, weight_space
-from trainonce.report.drawing.log_axis import Scale
+from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import INK, NothingToDrawError
 from trainonce.study import sentences
 
@@ -21,21 +22,29 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Summary
 
 
+@entry(
+    part="weights",
+    title="Map of the ratios",
+    caption="Each cell or dot is one fixed choice, stronger where {report} {metric} is better; the frame "
+    "or diamond marks the one that {select} chooses. Each orange path is a seed of the learned weights, "
+    "from ring to star, if its history was kept.",
+    applies=lambda summary: len(summary.task.terms) == 3,
+)
 def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
     """Two auxiliary terms: every fixed choice by its ratios, the stronger the better, and the learned paths."""
-    weight_space.auxiliary(summary, 2)
+    weight_space.require_auxiliary(summary, 2)
     choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
     if not choices:
         raise NothingToDrawError("A map needs a set of fixed weights, such as a grid.")
-    walked = [[weight_space.ratios(point) for point in path] for path in weight_space.paths(summary)]
-    places = [place for _, _, place in choices] + [p for path in walked for p in path]
-    scales = [Scale([place[i] for place in places]) for i in (0, 1)]
+    paths = [[weight_space.ratios(point) for point in path] for path in weight_space.paths(summary)]
+    places = [place for _, _, place in choices] + [p for path in paths for p in path]
+    scales = [LogScale([place[i] for place in places]) for i in (0, 1)]
     strong = weight_space.strength(summary, [o.mean for _, o, _ in choices])
     with style.panel(axes, height=4.6) as axes:
         patches = require("matplotlib.patches", "matplotlib", "study")
         edges = [_edges([place[i] for _, _, place in choices], scales[i]) for i in (0, 1)]
         full = len(choices) == math.prod(len(e) for e in edges)
-        wide = labels.size(axes)[0] / max(1, len(edges[0]))
+        wide = labels.axes_size(axes)[0] / max(1, len(edges[0]))
         for (_, outcome, place), alpha in zip(choices, strong, strict=True):
             chosen = summary.reference is not None and outcome is summary.reference.chosen
             if full:
@@ -61,12 +70,12 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
             else:
                 x, y = scales[0](place[0]), scales[1](place[1])
                 axes.plot(x, y, "D" if chosen else "o", color=INK, alpha=0.15 + 0.7 * alpha, markersize=9, gid="choice")
-        weight_space.draw_paths(axes, [[(scales[0](a), scales[1](b)) for a, b in path] for path in walked])
+        weight_space.draw_paths(axes, [[(scales[0](a), scales[1](b)) for a, b in path] for path in paths])
         spans = [[e for pair in edge.values() for e in pair] for edge in edges]
         for which, scale, span in zip("xy", scales, spans, strict=True):
-            scale.dress(axes, which, (min(span), max(span)) if full else None)
+            scale.apply(axes, which, (min(span), max(span)) if full else None)
         base, first, second = summary.task.terms
-        axes.set_ylabel(style.short(f"weight of {second} / weight of {base}", 44))
+        axes.set_ylabel(style.shorten(f"weight of {second} / weight of {base}", 44))
         what = f"{summary.task.report} {summary.task.metric}"
         style.head(
             axes,
@@ -77,8 +86,8 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
     return style.root(axes)
 
 
-def _edges(values: Sequence[float], scale: Scale) -> dict[float, tuple[float, float]]:
-    """For each different value the edges of its cells, halfway to its neighbours."""
+def _edges(values: Sequence[float], scale: LogScale) -> dict[float, tuple[float, float]]:
+    """For each distinct value the edges of its cells, halfway to its neighbours."""
     different = sorted(set(values))
     at = [scale(v) for v in different]
     if len(at) == 1:
@@ -92,9 +101,9 @@ def _write_cell(
     axes: Axes, summary: Summary, outcome: Outcome, at: tuple[float, float], wide: float, chosen: bool
 ) -> None:
     decimals = sentences.places(summary)
-    full = style.pretty(sentences.spread(outcome, decimals))
-    text = full if labels.width(full, 8.5) < wide - 6 else sentences.number(outcome.mean, decimals)
-    if labels.width(text, 8.5) < wide - 2:
+    full = style.typeset(sentences.spread(outcome, decimals))
+    text = full if labels.text_width(full, 8.5) < wide - 6 else sentences.number(outcome.mean, decimals)
+    if labels.text_width(text, 8.5) < wide - 2:
         weight = "bold" if chosen else "normal"
         axes.annotate(
             text, at, (0, -4), "data", "offset points", fontsize=8.5, ha="center", va="top", fontweight=weight

@@ -1,23 +1,23 @@
-"""Small pieces of HTML. Whatever is given is escaped here and nowhere else."""
+"""Small pieces of HTML. All text is escaped here and nowhere else."""
 
 from __future__ import annotations
 
 import html
 from typing import TYPE_CHECKING
 
-from trainonce.report.drawing.style import pretty
+from trainonce.report.drawing.style import typeset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
 def text(value: object) -> str:
-    """A text as HTML shows it."""
-    return html.escape(pretty(str(value)))
+    """A text of the report, escaped and with ± for +-."""
+    return html.escape(typeset(str(value)))
 
 
-def raw(value: object) -> str:
-    """A text of the user's, left as it is."""
+def escape(value: object) -> str:
+    """A user's text, with nothing changed but what HTML needs escaped."""
     return html.escape(str(value))
 
 
@@ -29,7 +29,7 @@ def paragraph(value: object, of: str = "") -> str:
 def table(
     rows: Sequence[Sequence[object]], label: str, of: Mapping[int, str] | None = None, words: bool = False
 ) -> str:
-    """A table that scrolls within itself, the first row its head.
+    """A table that scrolls sideways if it is too wide; the first row is its head.
 
     :param of: The class of some rows, by their number; 1 follows the head.
     """
@@ -45,16 +45,17 @@ def table(
 
 
 def definitions(pairs: Iterable[tuple[str, object]]) -> str:
-    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{raw(value)}</dd>" for name, value in pairs) + "</dl>"
+    """A list of names and what they stand for."""
+    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs) + "</dl>"
 
 
-def folded(title: object, inside: str) -> str:
-    """Something long behind a line that opens it."""
+def details(title: object, inside: str) -> str:
+    """Content that opens on a click on its title."""
     return f"<details><summary>{text(title)}</summary>{inside}</details>"
 
 
 def script_data(content: str) -> str:
-    """JSON for a script tag: no text in it can end the tag."""
+    """JSON for a script tag, escaped so that no text in it can end the tag."""
     return content.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -1,7 +1,7 @@
-"""Pictures that trials left: PNG files in ``trial.dir / "pictures"``, put into the page itself.
+"""Pictures that trials saved: PNG files in ``trial.dir / "pictures"``, embedded in the page.
 
-They are shown of the one-shot plan and of the reference, of one seed that both have. A file that cannot be shown is
-named, and nothing outside a trial's own folder is read.
+The page shows those of the one-shot plan and of the reference, for a seed that both have. It names a file that cannot
+be shown. Nothing outside a trial's own folder is read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Row, Summary
 
 FOLDER = "pictures"
-SHOWN = 4  # names of a trial
+SHOWN = 4  # pictures of a trial
 LIMIT = 2_000_000  # bytes of a file
 AREA = 50_000_000  # pixels; a browser needs four bytes for each
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 class UnusableError(ValueError):
-    """A picture cannot be shown; the words say why."""
+    """A picture cannot be shown; the message says why."""
 
 
 class Picture(NamedTuple):
@@ -40,16 +40,18 @@ class Picture(NamedTuple):
 
 
 class Album(NamedTuple):
-    """The pictures of a trial by name, and what is to be said of the others."""
+    """The pictures of a trial by name, and a note on each that cannot be shown."""
 
     pictures: Mapping[str, Picture]
     notes: Sequence[str]
 
 
 def section(summary: Summary, store: Store) -> str:
-    """The pictures, each with what it shows; nothing where no trial left any."""
+    """The pictures with their captions; empty if no trial saved any."""
     rows = [row for row in (summary.one_shot, summary.reference) if row is not None]
-    chosen = [(row, record, found) for row, (record, found) in zip(rows, chosen_of(rows, store), strict=True) if record]
+    chosen = [
+        (row, record, found) for row, (record, found) in zip(rows, choose_trials(rows, store), strict=True) if record
+    ]
     names = sorted({name for _, _, found in chosen for name in found.pictures})
     shown = [
         _figure(name, found.pictures[name], _title(summary, row, record))
@@ -62,32 +64,33 @@ def section(summary: Summary, store: Store) -> str:
     return grid + markup.paragraph(" ".join(notes), "quiet")
 
 
-def chosen_of(rows: Sequence[Row], store: Store) -> list[tuple[Record | None, Album]]:
+def choose_trials(rows: Sequence[Row], store: Store) -> list[tuple[Record | None, Album]]:
     """For each row the trial to show: of the lowest seed that all have, or else of the lowest that it has."""
     albums = [
-        {seed: album(store.folder(record.key)) for seed, record in sorted(row.chosen.records.items())} for row in rows
+        {seed: read_album(store.folder(record.key)) for seed, record in sorted(row.chosen.records.items())}
+        for row in rows
     ]
-    left = [{seed: found for seed, found in of_row.items() if found.pictures or found.notes} for of_row in albums]
-    good = [{seed for seed, found in of_row.items() if found.pictures} for of_row in left]
+    present = [{seed: found for seed, found in of_row.items() if found.pictures or found.notes} for of_row in albums]
+    good = [{seed for seed, found in of_row.items() if found.pictures} for of_row in present]
     common = set.intersection(*filter(None, good)) if any(good) else set()
     shown: list[tuple[Record | None, Album]] = []
-    for row, of_row, seeds in zip(rows, left, good, strict=True):
+    for row, of_row, seeds in zip(rows, present, good, strict=True):
         seed = min(common & seeds or seeds or of_row, default=None)
         shown.append((None, Album({}, ())) if seed is None else (row.chosen.records[seed], of_row[seed]))
     return shown
 
 
-def album(folder: Path) -> Album:
-    """What is in a trial's folder."""
+def read_album(folder: Path) -> Album:
+    """The pictures in a trial's folder."""
     try:
         paths = sorted(p for p in (folder / FOLDER).iterdir() if p.suffix == ".png" and not p.name.startswith("."))
     except OSError:
         return Album({}, ())
     pictures, notes = {}, []
     for path in paths[:SHOWN]:
-        name = path.stem.encode("utf-8", "replace").decode()  # the system may allow what the page cannot hold
+        name = path.stem.encode("utf-8", "replace").decode()  # a file name need not be valid UTF-8
         try:
-            pictures[name] = read(path, folder)
+            pictures[name] = read_picture(path, folder)
         except UnusableError as error:
             notes.append(f"{name} is left out, {error}")
     if len(paths) > SHOWN:
@@ -95,7 +98,7 @@ def album(folder: Path) -> Album:
     return Album(pictures, notes)
 
 
-def read(path: Path, folder: Path) -> Picture:
+def read_picture(path: Path, folder: Path) -> Picture:
     """A PNG file within the folder."""
     try:
         if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
@@ -108,16 +111,16 @@ def read(path: Path, folder: Path) -> Picture:
         raise UnusableError("it cannot be read") from None
     if len(content) > LIMIT:
         raise UnusableError(f"it has more than {LIMIT // 1_000_000} MB")
-    width, height = size_of(content)
+    width, height = png_size(content)
     if width * height > AREA:
         raise UnusableError(f"it has {width} x {height} pixels")
     return Picture(content, width, height)
 
 
-def size_of(content: bytes) -> tuple[int, int]:
-    """Width and height of a PNG file that is whole.
+def png_size(content: bytes) -> tuple[int, int]:
+    """Width and height of a complete PNG file.
 
-    >>> size_of(b"GIF89a")
+    >>> png_size(b"GIF89a")
     Traceback (most recent call last):
     trainonce.report.page.pictures.UnusableError: it is not a PNG file
     """
@@ -147,6 +150,6 @@ def _title(summary: Summary, row: Row, record: Record) -> str:
 
 def _figure(name: str, picture: Picture, title: str) -> str:
     source = f"data:image/png;base64,{base64.b64encode(picture.content).decode()}"
-    size, said = f'width="{picture.width}" height="{picture.height}"', markup.raw(f"{name}: {title}")
-    shown = f'<img src="{source}" {size} loading="lazy" alt="{said}">'
-    return f'<figure class="picture">{shown}<figcaption>{said}</figcaption></figure>'
+    size, caption = f'width="{picture.width}" height="{picture.height}"', markup.escape(f"{name}: {title}")
+    image = f'<img src="{source}" {size} loading="lazy" alt="{caption}">'
+    return f'<figure class="picture">{image}<figcaption>{caption}</figcaption></figure>'

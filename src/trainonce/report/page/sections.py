@@ -1,11 +1,11 @@
-"""The parts of the page that are words and tables."""
+"""The sections of the page that are text and tables."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainonce.report.figures.compare import EMPTY
+from trainonce.report.drawing import plans
 from trainonce.report.page import markup
 from trainonce.study import sentences
 from trainonce.study.intervals import paired
@@ -15,22 +15,23 @@ from trainonce.study.summary import MARGIN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.report.data import Listed
-    from trainonce.study.summary import Row, Summary
+    from trainonce.report.export import TrialRow
+    from trainonce.study.summary import Summary
 
 
 def opening(summary: Summary) -> str:
+    """The task, the answer in one sentence, and the evidence for it."""
     task = summary.task
-    about = f" — {markup.raw(task.about)}" if task.about else ""
+    about = f" — {markup.escape(task.about)}" if task.about else ""
     answer = markup.paragraph(sentences.sentence(summary), "answer")
     evidence = markup.paragraph(sentences.evidence(summary), "evidence")
-    return f"<header><h1><b>{markup.raw(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
+    return f"<header><h1><b>{markup.escape(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
 
 
 def comparison(summary: Summary) -> str:
-    """The table, what its columns mean, and the plans that are not in it."""
+    """The table of plans, what its columns mean, and the plans without a result."""
     if not summary.ranked:
-        return markup.paragraph(EMPTY) + _without(summary)
+        return markup.paragraph(plans.NO_RESULT) + _plans_without_result(summary)
     classes = {
         number: "learned" if row.kind == "learned" else "reference"
         for number, row in enumerate(summary.ranked, start=1)
@@ -38,31 +39,33 @@ def comparison(summary: Summary) -> str:
     }
     task = summary.task
     seeds = max(len(row.chosen.report) for row in summary.ranked)
-    notes = ["± is one standard deviation over the seeds." if seeds > 1 else "One seed: there is no spread to show."]
+    notes = [
+        "± is one standard deviation over the seeds." if seeds > 1 else "One seed: there is no standard deviation."
+    ]
     if summary.reference is not None:
         notes.append(
-            f"* the reference: the point of {summary.reference.plan} that {task.select} prefers; differences are to "
-            "it, on the same seeds, positive where better. Beaten by: how many points of its plan do better on "
-            f"{task.report}."
+            f"* The reference: the weights of {summary.reference.plan} that are best on {task.select}. Differences are "
+            "to the reference, on the same seeds, and positive where the plan is better. Beaten by: how many weights "
+            f"of {summary.reference.plan} do better on {task.report}."
         )
-    notes.append("Trainings: full trainings for one seed, pruned and failed ones included; seconds: their time.")
+    notes.append("Trainings: full trainings per seed, including pruned and failed ones; seconds: their time.")
     return (
         markup.table(sentences.table(summary), "comparison of the plans", classes)
         + markup.paragraph(" ".join(notes), "quiet")
         + markup.paragraph(sentences.reached(summary))
-        + _without(summary)
+        + _plans_without_result(summary)
     )
 
 
-def _without(summary: Summary) -> str:
+def _plans_without_result(summary: Summary) -> str:
     """The plans that have trials and no result."""
     rows = summary.without_result
-    told = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
-    return markup.paragraph(f"Without a result: {'; '.join(told)}." if told else "")
+    texts = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
+    return markup.paragraph(f"Plans without a result: {'; '.join(texts)}." if texts else "")
 
 
 def controls(summary: Summary) -> str:
-    """Whether it matters that the weights react to the losses: the controls against the learned weights."""
+    """The controls against the learned weights: whether it matters that the weights adapt to the losses."""
     ours, decimals = summary.one_shot, sentences.places(summary)
     rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
     if ours is None or not rows:
@@ -72,34 +75,30 @@ def controls(summary: Summary) -> str:
         common = sorted(set(row.chosen.report) & set(ours.chosen.report))
         pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
         against = paired(pairs) if pairs else None
-        about = ABOUT.get(_name(row), "").removeprefix("control: ")
+        about = ABOUT.get(plans.base_name(row.plan), "").removeprefix("control: ")
         lines.append([row.plan, about, sentences.spread(row.chosen, decimals), sentences.interval(against, decimals)])
     read = (
-        "A control that does as well as the learned weights says that the weights they found matter, and not that they "
-        "react to the losses of this very run. Positive differences: the control is better."
+        "If a control does as well as the learned weights, then the values of the weights matter, and not that they "
+        "adapt to the losses of the same run. A positive difference means that the control is better."
     )
     return markup.table(lines, "controls", words=True) + markup.paragraph(read, "quiet")
 
 
-def _name(row: Row) -> str:
-    return row.plan.partition("(")[0]
-
-
-def health(trials: Sequence[Listed]) -> str:
-    """Warnings by their kind, failures with their errors, divergence."""
-    said = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
+def health(trials: Sequence[TrialRow]) -> str:
+    """Warnings by kind, failed trials with their errors, diverged trials."""
+    counts = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
     kinds: dict[str, list[tuple[str, int]]] = {}
-    for warning, count in said.most_common():
+    for warning, count in counts.most_common():
         kind = sentences.kind_of(warning)
         kinds.setdefault(kind, []).append((warning.removeprefix(f"{kind}: "), count))
     parts = []
     for kind, messages in kinds.items():
         total = sum(any(sentences.kind_of(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
         shown = "".join(
-            f"<li>{markup.raw(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
+            f"<li>{markup.escape(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
         )
         more = f"<li class=quiet>and {len(messages) - 3} more like these</li>" if len(messages) > 3 else ""
-        parts.append(f"<h3>{markup.raw(kind or 'Warning')}, {_trials(total)}</h3><ul>{shown}{more}</ul>")
+        parts.append(f"<h3>{markup.escape(kind or 'Warning')}, {_trials(total)}</h3><ul>{shown}{more}</ul>")
     failed = [trial for trial in trials if trial.record.status == "failed"]
     if failed:
         again = sum(not trial.last for trial in failed)
@@ -111,11 +110,11 @@ def health(trials: Sequence[Listed]) -> str:
             error = trial.record.error or {}
             title = f"{', '.join(trial.plans)}, {trial.record.weighting.label}, seed {trial.record.seed}: "
             title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
-            parts.append(markup.folded(title, f"<pre>{markup.raw(error.get('traceback') or 'no traceback')}</pre>"))
+            parts.append(markup.details(title, f"<pre>{markup.escape(error.get('traceback') or 'no traceback')}</pre>"))
     diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
     if diverged:
         names = [f"{', '.join(t.plans)}, {t.record.weighting.label}, seed {t.record.seed}" for t in diverged]
-        shown = "".join(f"<li>{markup.raw(name)}</li>" for name in names)
+        shown = "".join(f"<li>{markup.escape(name)}</li>" for name in names)
         parts.append(
             f"<h3>Diverged, {_trials(len(diverged))}</h3>"
             + markup.paragraph("They ended with a metric that is not finite. It counts as their result.", "quiet")
@@ -128,8 +127,8 @@ def _trials(count: int) -> str:
     return f"{count} trial{'' if count == 1 else 's'}"
 
 
-def protocol(summary: Summary, trials: Sequence[Listed], unused: int) -> str:
-    """How it was made, so that it can be judged and repeated."""
+def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
+    """How the study was run, so that a reader can judge and repeat it."""
     task, records = summary.task, [trial.record for trial in trials]
     margin = f"{sentences.number(summary.margin, sentences.places(summary))}{f' {task.unit}' if task.unit else ''}"
     source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the reference's mean"
@@ -138,16 +137,16 @@ def protocol(summary: Summary, trials: Sequence[Listed], unused: int) -> str:
     facts: list[tuple[str, object]] = [
         ("terms", f"{task.terms[0]} (base), {', '.join(task.terms[1:])}"),
         ("metric", f"{task.metric}{f' in {task.unit}' if task.unit else ''}, {task.direction}"),
-        ("chosen on", f"{task.select}: it alone decides between points, in a set and in a search"),
-        ("reported on", f"{task.report}: it decides nothing"),
-        ("margin", f"{margin}, {source}: a smaller loss counts as not worse"),
+        ("chosen on", f"{task.select}: the only split that chooses between weights, in a set and in a search"),
+        ("reported on", f"{task.report}: never used to choose"),
+        ("margin", f"{margin}, {source}: a plan that is worse by less than this counts as not worse"),
         ("seeds", ", ".join(map(str, sorted({r.seed for r in records}))) or "none"),
         ("settings", ", ".join(f"{k} = {v}" for k, v in task.settings.items()) or "none"),
         ("trials", ", ".join(f"{n} {status}" for status, n in statuses.items()) or "none"),
         ("devices", ", ".join(sorted({r.device for r in records})) or "unknown"),
         ("versions", "; ".join(versions) or "unknown"),
-        ("cost", "full trainings for one seed; of pruned and failed trials the part that ran"),
-        ("spread", "one standard deviation over the seeds; intervals are Student's, of differences on the same seeds"),
+        ("cost", "full trainings per seed; pruned and failed trials count for the part that ran"),
+        ("±", "one standard deviation over the seeds; intervals are Student's, of differences on the same seeds"),
         (
             "losses",
             "shown term by term, unweighted; the weighted loss is never compared across plans, whose weights differ",
@@ -157,21 +156,22 @@ def protocol(summary: Summary, trials: Sequence[Listed], unused: int) -> str:
         facts.append(
             ("not used", f"{_trials(unused)} of other plans or of an earlier version of the task in the folder")
         )
-    plans = [[row.plan, ABOUT.get(_name(row), "")] for row in summary.rows]
-    listed = markup.table([["plan", "what it is"], *plans], "the plans", words=True) if plans else ""
-    return markup.definitions(facts) + listed
+    lines = [[row.plan, ABOUT.get(plans.base_name(row.plan), "")] for row in summary.rows]
+    table = markup.table([["plan", "what it is"], *lines], "the plans", words=True) if lines else ""
+    return markup.definitions(facts) + table
 
 
-def all_trials(summary: Summary, trials: Sequence[Listed]) -> str:
+def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
+    """The table of all trials, which opens on a click."""
     task, decimals = summary.task, sentences.places(summary)
     rows = [
         ["plan", "weights or settings", "seed", "status", task.select_key, task.report_key, "last weights", "seconds"]
     ]
-    for plans, record, last in trials:
+    for users, record, last in trials:
         values = [record.metrics.get(key) for key in (task.select_key, task.report_key)]
         rows.append(
             [
-                ", ".join(plans),
+                ", ".join(users),
                 record.weighting.label,
                 str(record.seed),
                 record.status if last else f"{record.status}, ran again",
@@ -180,5 +180,5 @@ def all_trials(summary: Summary, trials: Sequence[Listed]) -> str:
                 f"{record.seconds:.1f}",
             ]
         )
-    folded = markup.folded(f"All trials ({len(trials)})", markup.table(rows, "all trials", words=True))
-    return folded + '<p class="on-paper">All trials are listed in trials.csv.</p>'
+    table = markup.details(f"All trials ({len(trials)})", markup.table(rows, "all trials", words=True))
+    return table + '<p class="on-paper">All trials are listed in trials.csv.</p>'

@@ -1,4 +1,4 @@
-"""The page's style sheet: light and dark, phone and screen and paper; nothing is fetched."""
+"""The page's style sheet: light and dark, phone, screen and print; it fetches nothing."""
 
 CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1a1c20; --quiet: #5a606a; --line: #d9dce1; --tint: #f4f5f7;

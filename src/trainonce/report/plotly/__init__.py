@@ -1,1 +1,1 @@
-"""Interactive versions of the figures, drawn by Plotly."""
+"""Interactive versions of some figures, drawn by Plotly, which is imported only when one is drawn."""

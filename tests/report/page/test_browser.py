@@ -12,7 +12,7 @@ from trainonce import report
 from trainonce.report.drawing import render
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to look at the page")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
 FLAGS = [
     "--headless",
@@ -29,7 +29,7 @@ FLAGS = [
     "--v=0",
 ]
 
-# A window cannot be narrower than 500 pixels, a frame can: the page stands in frames and tells the host its measures.
+# A window cannot be narrower than 500 pixels, a frame can: the page is in frames and posts its measures to the host.
 WIDTHS = (400, 1600)
 PROBE = """<script>addEventListener("load", () => setTimeout(() => {
   const boxes = [...document.querySelectorAll("figure")].map((figure) => {
@@ -46,8 +46,9 @@ PROBE = """<script>addEventListener("load", () => setTimeout(() => {
 FRAME = '<iframe src="probed.html" style="border:0;width:{}px;height:1200px"></iframe>'
 HOST = f"""<body style="margin:0">{"".join(map(FRAME.format, WIDTHS))}
 <script>addEventListener("message", (event) => {{
-  const told = document.createElement("pre"); told.className = "told"; told.textContent = JSON.stringify(event.data);
-  document.body.append(told); }});</script></body>"""
+  const data = document.createElement("pre"); data.className = "measured";
+  data.textContent = JSON.stringify(event.data);
+  document.body.append(data); }});</script></body>"""
 
 
 def browse(folder, page, width, *more):
@@ -63,14 +64,14 @@ def browse(folder, page, width, *more):
     return done.stdout, console, sorted(set(asked) - set(own))  # the browser asks for things of its own, to no avail
 
 
-def look(folder, text, *more):
-    """What the page says of itself at each width, its errors, and the addresses it asked for."""
+def measure(folder, text, *more):
+    """The page's measures at each width, its errors, and the addresses it asked for."""
     (folder / "probed.html").write_text(text.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
     (folder / "host.html").write_text(HOST, encoding="utf-8")
     state, *others = browse(folder, folder / "host.html", 2000, *more)
-    told = [json.loads(found) for found in re.findall(r'<pre class="told">(.*?)</pre>', state, re.DOTALL)]
-    assert sorted(one["width"] for one in told) == list(WIDTHS), state[-2000:]
-    return told, *others
+    measured = [json.loads(found) for found in re.findall(r'<pre class="measured">(.*?)</pre>', state, re.DOTALL)]
+    assert sorted(one["width"] for one in measured) == list(WIDTHS), state[-2000:]
+    return measured, *others
 
 
 def test_errors_and_requests_would_be_noticed(tmp_path):
@@ -98,10 +99,10 @@ def pages(study):
 @pytest.mark.parametrize("interactive", [False, True], ids=["still", "interactive"])
 def test_the_page_on_a_phone_and_on_a_screen(study, pages, tmp_path, interactive):
     names = json.loads((study / "summary.json").read_text(encoding="utf-8"))["figures"]
-    told, console, asked = look(tmp_path, pages[interactive])
+    measured, console, asked = measure(tmp_path, pages[interactive])
     assert console == []
     assert asked == []
-    for page in told:
+    for page in measured:
         assert page["scroll"] <= page["width"]
         assert [box["id"] for box in page["boxes"]] == names
         for box in page["boxes"]:
@@ -111,9 +112,9 @@ def test_the_page_on_a_phone_and_on_a_screen(study, pages, tmp_path, interactive
 
 
 def test_figures_are_readable_in_the_dark(pages, tmp_path):
-    told, console, _ = look(tmp_path, pages[False], "--blink-settings=preferredColorScheme=0")
+    measured, console, _ = measure(tmp_path, pages[False], "--blink-settings=preferredColorScheme=0")
     assert console == []
-    for page in told:
+    for page in measured:
         assert min(int(n) for n in re.findall(r"\d+", page["body"])[:3]) > 200
         assert {box["ink"] for box in page["boxes"]} == {page["body"]}
 

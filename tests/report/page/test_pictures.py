@@ -41,7 +41,7 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.images, self.said, self._inside = [], "", False
+        self.images, self.text, self._inside = [], "", False
         self.feed(text)
         self.close()
 
@@ -57,7 +57,7 @@ class Page(html.parser.HTMLParser):
         self._inside &= tag != "section"
 
     def handle_data(self, data):
-        self.said += data if self._inside else ""
+        self.text += data if self._inside else ""
 
     @property
     def contents(self):
@@ -110,7 +110,7 @@ def test_both_trials_of_one_seed_are_shown_name_by_name(tmp_path):
         assert "seed 0: test accuracy" in image["alt"]
         value = float(image["alt"].split()[-2])
         assert value == pytest.approx(row.chosen.report[0], abs=0.06)
-        assert image["alt"] in found.said
+        assert image["alt"] in found.text
 
 
 def test_it_stands_between_the_losses_and_the_sensitivity(tmp_path):
@@ -173,19 +173,19 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
-def test_what_cannot_be_shown_is_left_out_and_said(tmp_path, case):
+def test_what_cannot_be_shown_is_left_out_and_named(tmp_path, case):
     content, reason = UNUSABLE[case]
     path = study(tmp_path, seeds=(0,))
     folder = trials(path)["learned", 0]
     (folder / "bad.png").write_bytes(content)
     found = shown(path)
     assert found.images == []
-    assert "one-shot, seed 0: bad is left out" in found.said
-    assert reason in found.said
+    assert "one-shot, seed 0: bad is left out" in found.text
+    assert reason in found.text
     (folder / "good.png").write_bytes(png())
     found = shown(path)
     assert found.contents == [png()]
-    assert "bad is left out" in found.said
+    assert "bad is left out" in found.text
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path):
@@ -204,9 +204,9 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path):
     folders["reference", 0].symlink_to(tmp_path / "elsewhere")
     found = shown(path)
     assert found.contents == [png("real"), png("real")]
-    assert "out is left out, it leads out of the trial's folder" in found.said
-    assert "circle is left out, it cannot be read" in found.said
-    assert "a is left out, it leads out of the trial's folder" in found.said
+    assert "out is left out, it leads out of the trial's folder" in found.text
+    assert "circle is left out, it cannot be read" in found.text
+    assert "a is left out, it leads out of the trial's folder" in found.text
 
 
 def test_things_that_are_no_files_are_not_waited_for(tmp_path):
@@ -215,8 +215,8 @@ def test_things_that_are_no_files_are_not_waited_for(tmp_path):
     os.mkfifo(folder / "pipe.png")
     (folder / "folder.png").mkdir()
     found = shown(path)
-    assert "pipe is left out, it is not a file" in found.said
-    assert "folder is left out, it is not a file" in found.said
+    assert "pipe is left out, it is not a file" in found.text
+    assert "folder is left out, it is not a file" in found.text
 
 
 def test_at_most_four_names_and_the_rest_is_counted(tmp_path):
@@ -226,7 +226,7 @@ def test_at_most_four_names_and_the_rest_is_counted(tmp_path):
         (folder / f"{i}.png").write_bytes(png(str(i)))
     found = shown(path)
     assert found.contents == [png(str(i)) for i in range(4)]
-    assert "one-shot, seed 0: 2 more not shown." in found.said
+    assert "one-shot, seed 0: 2 more not shown." in found.text
 
 
 def test_names_are_text(tmp_path):
@@ -270,4 +270,4 @@ def test_real_files_of_matplotlib_are_whole():
 
     target = io.BytesIO()
     Figure(figsize=(2, 1)).savefig(target, format="png", dpi=50)
-    assert pictures.size_of(target.getvalue()) == (100, 50)
+    assert pictures.png_size(target.getvalue()) == (100, 50)

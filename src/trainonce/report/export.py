@@ -1,4 +1,4 @@
-"""What the page shows, as data: every trial with the plans it belongs to, the summary as JSON, the trials as CSV."""
+"""The data of the page as files: the summary as JSON, the trials as CSV."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-class Listed(NamedTuple):
-    """A record and the plans that use it. ``last`` is False where a later record of the trial replaces it."""
+class TrialRow(NamedTuple):
+    """A record and the plans that use it. ``last`` is False if a later record of the same trial replaces it."""
 
     plans: tuple[str, ...]
     record: Record
     last: bool
 
 
-def plans_of(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
-    """For each trial's key the plans that use it."""
+def plans_by_key(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the plans that use each trial, by the trial's key."""
     identity, found = manifest["task"]["identity"], dict[str, list[str]]()
     for plan in manifest["plans"]:
         for key in dict.fromkeys(keys_of(plan, identity)):
@@ -38,17 +38,17 @@ def plans_of(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def listed(manifest: Mapping[str, Any], records: Iterable[Record]) -> list[Listed]:
-    """The records that the study's plans use, plan by plan; those of earlier versions of the task are left out."""
-    plans, order = plans_of(manifest), [plan["name"] for plan in manifest["plans"]]
+def trial_rows(manifest: Mapping[str, Any], records: Iterable[Record]) -> list[TrialRow]:
+    """The records that the study's plans use, plan by plan; records of other plans or earlier tasks are left out."""
+    plans, order = plans_by_key(manifest), [plan["name"] for plan in manifest["plans"]]
     kept = [record for record in records if record.key in plans]
     last = {record.key: index for index, record in enumerate(kept)}
-    found = [Listed(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
+    found = [TrialRow(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
     return sorted(found, key=lambda t: (order.index(t.plans[0]), t.record.weighting.label, t.record.seed))
 
 
-def summary_json(summary: Summary, trials: Sequence[Listed], figures: Sequence[str]) -> dict[str, Any]:
-    """Everything the page says, as JSON data; what is not finite is null."""
+def summary_json(summary: Summary, trials: Sequence[TrialRow], figures: Sequence[str]) -> dict[str, Any]:
+    """The content of the page as JSON data; numbers that are not finite become null."""
     reference = summary.reference
     content = {
         "format": FORMAT,
@@ -61,7 +61,7 @@ def summary_json(summary: Summary, trials: Sequence[Listed], figures: Sequence[s
         "trials": [_trial(trial) for trial in trials],
         "figures": list(figures),
     }
-    return dict(_finite(content))
+    return dict(_null_nonfinite(content))
 
 
 def _row(summary: Summary, row: Row) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _trial(trial: Listed) -> dict[str, Any]:
+def _trial(trial: TrialRow) -> dict[str, Any]:
     record = trial.record
     return {
         "key": record.key,
@@ -113,21 +113,21 @@ def _trial(trial: Listed) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def _null_nonfinite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {str(k): _null_nonfinite(v) for k, v in value.items()}
+    return [_null_nonfinite(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def as_text(content: Any, indent: int | None = None) -> str:
-    """JSON, also of settings that are no JSON: their text."""
+def to_json(content: Any, indent: int | None = None) -> str:
+    """JSON text; values that JSON does not know become strings."""
     return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False, default=str)
 
 
-def trials_csv(summary: Summary, trials: Sequence[Listed]) -> str:
-    """One line a record: plans, weights, seed, status, metrics, time."""
+def trials_csv(summary: Summary, trials: Sequence[TrialRow]) -> str:
+    """One line per record: plans, weights, seed, status, metrics, time."""
     metrics = sorted({name for trial in trials for name in trial.record.metrics})
     head = ["plans", "weights", "seed", "status", "last", *metrics, *(f"weight/{t}" for t in summary.task.terms)]
     target = io.StringIO(newline="")

@@ -1,4 +1,4 @@
-"""What all interactive figures share: Plotly itself, a bare figure, points, lines with bands, ticks."""
+"""Elements of all Plotly figures: an empty figure, points, lines with bands, ticks; and Plotly's own source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainonce.report.drawing.curves import Curve
-    from trainonce.report.drawing.log_axis import Scale
+    from trainonce.report.drawing.log_axis import LogScale
 
 
 MARKERS = {
@@ -26,14 +26,15 @@ MARKERS = {
 }
 
 
-def library() -> str:
-    """Plotly's JavaScript, to be put into a page once."""
+def plotly_source() -> str:
+    """Plotly's JavaScript, for one script tag of the page."""
     return str(require("plotly.offline", "plotly", "interactive").get_plotlyjs())
 
 
-def figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
+def new_figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
+    """An empty figure with a title, a line ``above`` the axes, and settings of both axes."""
     plotly = require("plotly.graph_objects", "plotly", "interactive")
-    head = f"<b>{style.short(title, 52)}</b><br><span style='font-size:12px'>{above}</span>"
+    head = f"<b>{style.shorten(title, 52)}</b><br><span style='font-size:12px'>{above}</span>"
     common = {
         "template": "none",
         "title": {"text": head, "x": 0.02, "xanchor": "left", "font": {"size": 16}},
@@ -48,22 +49,24 @@ def figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any]) -
     return plotly.Figure(layout=common | axes)
 
 
-def as_json(made: Any) -> str:
+def to_json(figure: Any) -> str:
     """A figure as JSON, with room for its legend."""
-    entries = sum(trace.type == "scatter" and trace.showlegend is not False for trace in made.data)
+    entries = sum(trace.type == "scatter" and trace.showlegend is not False for trace in figure.data)
     if entries:
-        made.update_layout(margin={"b": 62 + 19 * math.ceil(entries / 3)})
-        made.update_xaxes(title_standoff=6)
-    return str(made.to_json())
+        figure.update_layout(margin={"b": 62 + 19 * math.ceil(entries / 3)})
+        figure.update_xaxes(title_standoff=6)
+    return str(figure.to_json())
 
 
-def points(figure: Any, places: Sequence[tuple[float, float]], told: Sequence[str], name: str, look: Any) -> None:
+def add_points(figure: Any, places: Sequence[tuple[float, float]], texts: Sequence[str], name: str, look: Any) -> None:
+    """Add markers, each with a text for the pointer."""
     hover = "%{text}<extra></extra>"
     xs, ys = [x for x, _ in places], [y for _, y in places]
-    figure.add_scatter(x=xs, y=ys, text=told, mode="markers", name=name, marker=look, hovertemplate=hover)
+    figure.add_scatter(x=xs, y=ys, text=texts, mode="markers", name=name, marker=look, hovertemplate=hover)
 
 
-def line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) -> None:
+def add_line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) -> None:
+    """Add the mean over the seeds and, behind it, their range."""
     if band and line.seeds > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
         figure.add_scatter(x=line.steps, y=line.low, **edge)
@@ -76,15 +79,16 @@ def line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) ->
     )
 
 
-def ticks(scale: Scale, power: bool = False) -> dict[str, Any]:
+def log_ticks(scale: LogScale, power: bool = False) -> dict[str, Any]:
     """The ticks of a logarithmic axis, in powers of 10 or, where Plotly takes the logarithm, as they are."""
     return {"tickvals": [10**t if power else t for t, _ in scale.ticks], "ticktext": [n for _, n in scale.ticks]}
 
 
-def steps() -> dict[str, Any]:
+def step_axis() -> dict[str, Any]:
+    """The horizontal axis of optimizer steps."""
     return {"title": {"text": "optimizer step"}, "rangemode": "tozero"}
 
 
-def plain(text: str) -> str:
-    """A name of the user's as Plotly shows it: its few HTML tags are no tags here."""
+def escape(text: str) -> str:
+    """A user's text with the characters escaped that Plotly would read as HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -6,10 +6,12 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from trainonce.report.drawing import labels, style, weight_space
+from trainonce.report.catalogue import entry
+from trainonce.report.drawing import labels, plans, style, weight_space
 from trainonce.report.drawing.labels import Label
-from trainonce.report.drawing.log_axis import Scale
+from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
+from trainonce.report.plotly.response_curve import response_curve as interactive
 from trainonce.study.weightings import Fixed
 
 if TYPE_CHECKING:
@@ -19,18 +21,26 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Summary
 
 
+@entry(
+    part="weights",
+    title="Response curve",
+    caption="The result at each fixed ratio, and the learned weights at the ratio where they ended. Bars are one "
+    "standard deviation over the seeds, for the learned weights in both directions. A ratio of 0 is drawn left of the "
+    "dotted line.",
+    applies=lambda summary: len(summary.task.terms) == 2,
+    interactive=interactive,
+)
 def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
     """One auxiliary term: the metric over its ratio to the base weight, and where the learned weights ended.
 
-    Error bars are one standard deviation over the seeds, of the learned weights in both directions.
+    Error bars are one standard deviation over the seeds, those of the learned weights in both directions.
     """
-    weight_space.auxiliary(summary, 1)
+    weight_space.require_auxiliary(summary, 1)
     choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
     if not choices:
         raise NothingToDrawError("A response curve needs a set of fixed weights, such as a grid.")
-    walked = weight_space.paths(summary)
-    ends = [weight_space.ratios(path[-1])[0] for path in walked]
-    scale = Scale([place[0] for _, _, place in choices] + ends)
+    ends = [weight_space.ratios(path[-1])[0] for path in weight_space.paths(summary)]
+    scale = LogScale([place[0] for _, _, place in choices] + ends)
     with style.panel(axes) as axes:
         named, reference = [], summary.reference
         for row in dict.fromkeys(row.plan for row, _, _ in choices):
@@ -42,29 +52,29 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
         if reference is not None and isinstance(reference.chosen.weighting, Fixed):
             at, best = scale(weight_space.ratios(reference.chosen.weighting.weights)[0]), reference.chosen
             axes.errorbar([at], [best.mean], [best.deviation], fmt="D", color=INK, markersize=7, capsize=2, zorder=4)
-            named.append(Label(at, best.mean, f"best of {style.bare(reference.plan)}", INK))
+            named.append(Label(at, best.mean, f"best of {plans.base_name(reference.plan)}", INK))
         ours = summary.one_shot
         if ours is not None and ours.chosen.report and ends:
-            logs = [math.log10(max(r, Scale.FLOOR)) if r else scale(0) for r in ends]
+            logs = [math.log10(max(r, LogScale.FLOOR)) if r else scale(0) for r in ends]
             at, wide = statistics.fmean(logs), statistics.stdev(logs) if len(logs) > 1 else 0.0
             mean, deep = ours.chosen.mean, ours.chosen.deviation
             axes.errorbar(
                 [at], [mean], [deep], [wide], "*", color=COLOURS["learned"], markersize=15, capsize=3, zorder=5
             )
             named.append(Label(at, mean, "learned", COLOURS["learned"], True))
-        scale.dress(axes, "x")
+        scale.apply(axes, "x")
         style.grid_lines(axes)
         axes.autoscale(axis="y")
-        drawn = [(scale(p[0]), o) for _, o, p in choices]
-        drawn += [(at, ours.chosen)] if ours is not None and ours.chosen.report and ends else []
-        labels.beside(axes, named, [box for x, outcome in drawn for box in _marked(axes, x, outcome)])
+        points = [(scale(p[0]), o) for _, o, p in choices]
+        points += [(at, ours.chosen)] if ours is not None and ours.chosen.report and ends else []
+        labels.place_beside(axes, named, [box for x, outcome in points for box in _marker_boxes(axes, x, outcome)])
         base, other = summary.task.terms
-        style.head(axes, "Response curve", style.measured(summary), f"weight of {other} / weight of {base}")
+        style.head(axes, "Response curve", plans.metric_label(summary), f"weight of {other} / weight of {base}")
     return style.root(axes)
 
 
-def _marked(axes: Axes, x: float, outcome: Outcome) -> list[labels.Box]:
-    """Where a point's marker and its error bar are."""
-    u, v = labels.in_points(axes, x, outcome.mean)
-    low, high = (labels.in_points(axes, x, outcome.mean + s * outcome.deviation)[1] for s in (-1, 1))
+def _marker_boxes(axes: Axes, x: float, outcome: Outcome) -> list[labels.Box]:
+    """The boxes of a point's marker and error bar."""
+    u, v = labels.to_points(axes, x, outcome.mean)
+    low, high = (labels.to_points(axes, x, outcome.mean + s * outcome.deviation)[1] for s in (-1, 1))
     return [labels.Box(u - 7, v - 7, u + 7, v + 7), labels.Box(u - 3, low, u + 3, high)]

@@ -1,0 +1,78 @@
+"""How figures show plans: their names, their roles, and the range of the metric."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainonce.report.drawing import style
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainonce.study.summary import Row, Summary
+
+NO_RESULT = "No plan that can be compared has a complete trial yet."
+
+
+def base_name(plan: str) -> str:
+    """A plan's name without its settings.
+
+    >>> base_name("tpe(trials=5)")
+    'tpe'
+    """
+    return plan.partition("(")[0]
+
+
+def label(row: Row) -> str:
+    """A plan's name in a figure: sets and searches go without their settings, which the table lists."""
+    if row.kind in ("set", "search"):
+        name = base_name(row.plan)
+        return f"best of {name}" if row.kind == "set" else name
+    return style.shorten(row.plan, 30)
+
+
+def role(summary: Summary, row: Row) -> str:
+    """The key of a plan's colour and marker."""
+    return "reference" if row is summary.reference else row.kind
+
+
+def metric_label(summary: Summary) -> str:
+    """The reported metric in words: which split, the unit, which way is better."""
+    task = summary.task
+    unit = f", {task.unit}" if task.unit else ""
+    way = "higher is better ↑" if task.sign > 0 else "lower is better ↓"
+    return f"{task.report} {task.metric}{unit} ({way})"
+
+
+def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
+    """The range of the metric to show: a plan that failed badly would hide the differences between the others."""
+    half = rows[: max(2, math.ceil(len(rows) / 2))]
+    known = [row for row in (summary.one_shot, summary.reference) if row is not None and row.chosen.report]
+    core = [*half, *known]
+    ends = [row.chosen.mean + side * row.chosen.deviation for row in core for side in (-1, 1)]
+    reach = 1.6 * (max(ends) - min(ends)) or 0.1 * abs(ends[0]) or 1.0
+    low, high = min(ends) - reach, max(ends) + reach
+    near = [row for row in rows if low <= row.chosen.mean <= high]
+    shown = [row.chosen.mean + side * row.chosen.deviation for row in [*near, *core] for side in (-1, 1)]
+    return style.widen([min(max(value, low), high) for value in shown])
+
+
+def expected_best(summary: Summary) -> list[tuple[float, float]]:
+    """The cost and the mean result of trying k points of the reference's plan in random order, for each k.
+
+    The best of k points is the one that the selecting split prefers. With n points ordered by it, the i-th is the
+    best of k with probability C(n - i, k - 1) / C(n, k).
+    """
+    reference = summary.reference
+    if reference is None or not all(o.report for o in reference.outcomes):
+        return []
+    ordered = sorted(reference.outcomes, key=lambda o: -summary.task.sign * o.select_mean)
+    n = len(ordered)
+    return [
+        (
+            reference.cost * k / n,
+            math.fsum(math.comb(n - i, k - 1) / math.comb(n, k) * o.mean for i, o in enumerate(ordered, start=1)),
+        )
+        for k in range(1, n + 1)
+    ]

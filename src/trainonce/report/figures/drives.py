@@ -1,0 +1,66 @@
+"""The figure of what moved an exponent: the losses and the decay."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainonce.report.catalogue import each_auxiliary_term, entry
+from trainonce.report.drawing import curves, style
+from trainonce.report.drawing.labels import Label
+from trainonce.report.drawing.over_steps import NO_HISTORY, describe_band, draw_curve, finish, learned_plan
+from trainonce.report.drawing.style import COLOURS, DASHES, INK, NothingToDrawError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from trainonce.study.summary import Summary
+
+
+@entry(
+    part="diagnostics",
+    title="What moved the exponent of {case}",
+    caption="What the losses and the decay have added to the exponent since the start; together they are its change.",
+    cases=each_auxiliary_term,
+)
+def drives(summary: Summary, term: str | None = None, axes: Axes | None = None) -> Figure:
+    """What moved an exponent: the running sums of what the losses and the decay added to it.
+
+    :param term: An auxiliary term, by default the first.
+    """
+    term = term or summary.task.terms[1]
+    parts = {"losses": "empirical", "decay": "decay", "both": "both"}
+    runs = [dict(run) for run in curves.read_histories(summary, learned_plan(summary).chosen)]
+    for run in runs:
+        width = run["step"][1] - run["step"][0] if len(run["step"]) > 1 else 1.0
+        for part in ("empirical", "decay"):
+            if f"{part}/{term}" in run:
+                run[f"sum/{part}/{term}"] = _running_sum(run[f"{part}/{term}"], width)
+        run[f"sum/both/{term}"] = [
+            a + b for a, b in zip(run.get(f"sum/empirical/{term}", []), run.get(f"sum/decay/{term}", []), strict=False)
+        ]
+    found = {name: curves.curve(runs, f"sum/{part}/{term}") for name, part in parts.items()}
+    if not any(line is not None and line.mean for line in found.values()):
+        raise NothingToDrawError(NO_HISTORY)
+    with style.panel(axes) as axes:
+        ends = []
+        looks = {"losses": ("#2E86C8", DASHES[1]), "decay": ("#009E73", DASHES[2]), "both": (COLOURS["learned"], "-")}
+        for name, line in found.items():
+            if line is not None:
+                draw_curve(axes, line, *looks[name], f"drive {name}")
+                ends.append(Label(line.steps[-1], line.mean[-1], name, looks[name][0], name == "both"))
+        axes.axhline(0, color=INK, linewidth=0.8, alpha=0.5)
+        finish(axes, ends, f"What moved the exponent of {term}", f"change since the start; {describe_band(len(runs))}")
+    return style.root(axes)
+
+
+def _running_sum(values: Sequence[float], width: float) -> list[float]:
+    """The sum up to each point; thinned values stand for ``width`` steps each."""
+    total, found = 0.0, []
+    for value in values:
+        total += (0.0 if math.isnan(value) else value) * width
+        found.append(total)
+    return found

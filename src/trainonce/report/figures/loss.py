@@ -1,0 +1,38 @@
+"""The figure of one term's loss over steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainonce.report.catalogue import each_term, entry
+from trainonce.report.drawing import curves
+from trainonce.report.drawing.over_steps import NO_HISTORY, draw_against_grid
+from trainonce.report.plotly.loss import loss as interactive
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from trainonce.report.drawing.curves import Curve
+    from trainonce.study.summary import Outcome, Summary
+
+
+@entry(
+    part="losses",
+    title="Loss {case} over steps",
+    caption="The unweighted term on the training batches: learned weights with the range of their seeds, the "
+    "reference, and every other fixed choice in grey, each the mean over its seeds.",
+    cases=each_term,
+    interactive=interactive,
+)
+def loss(summary: Summary, term: str | None = None, axes: Axes | None = None) -> Figure:
+    """One term's unweighted loss over steps: learned weights, the reference, and every other fixed choice in grey.
+
+    :param term: By default the base.
+    """
+    term = term or summary.task.terms[0]
+
+    def line(outcome: Outcome) -> Curve | None:
+        return curves.curve(curves.read_histories(summary, outcome), f"loss/{term}")
+
+    return draw_against_grid(summary, axes, line, f"Loss: {term}", "unweighted", NO_HISTORY)

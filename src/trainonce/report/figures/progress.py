@@ -1,0 +1,35 @@
+"""The figure of the metric during training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainonce.report.catalogue import entry
+from trainonce.report.drawing import curves
+from trainonce.report.drawing.over_steps import draw_against_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from trainonce.report.drawing.curves import Curve
+    from trainonce.study.summary import Outcome, Summary
+
+
+@entry(
+    part="losses",
+    title="The metric during training",
+    caption="The {select} {metric} that the trials reported while they trained.",
+)
+def progress(summary: Summary, axes: Axes | None = None) -> Figure:
+    """The selecting metric as the trials reported it during training."""
+
+    def line(outcome: Outcome) -> Curve | None:
+        return curves.report_curve(summary, outcome)
+
+    task = summary.task
+    unit = f", {task.unit}" if task.unit else ""
+    lacking = "The trials reported no metric during training: call trial.report in the task to see it."
+    return draw_against_grid(
+        summary, axes, line, f"During training: {task.select} {task.metric}{unit}", "as reported", lacking
+    )

@@ -1,0 +1,48 @@
+"""Cost against quality with Plotly: the pointer shows the numbers of each plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainonce.report.drawing import plans, style
+from trainonce.report.drawing.log_axis import LogScale
+from trainonce.report.drawing.style import COLOURS, NothingToDrawError
+from trainonce.report.plotly import elements
+from trainonce.study import sentences
+
+if TYPE_CHECKING:
+    from trainonce.study.summary import Summary
+
+
+def cost_quality(summary: Summary) -> Any:
+    """Cost against quality, with the numbers of each plan under the pointer."""
+    rows, decimals = summary.ranked, sentences.places(summary)
+    if not rows:
+        raise NothingToDrawError(plans.NO_RESULT)
+    low, high = plans.metric_range(summary, rows)
+    ticks = elements.log_ticks(LogScale([row.cost for row in rows]), power=True)
+    figure = elements.new_figure(
+        "Cost against quality",
+        elements.escape(plans.metric_label(summary)),
+        {"title": {"text": "full trainings per seed, logarithmic"}, "type": "log", **ticks},
+        {"range": [low, high]},
+    )
+    line = plans.expected_best(summary)
+    if len(line) > 1 and summary.reference is not None:
+        xs, ys = zip(*line, strict=True)
+        name = elements.escape(f"part of {plans.base_name(summary.reference.plan)}")
+        figure.add_scatter(x=xs, y=ys, mode="lines", name=name, line={"color": COLOURS["set"]}, hoverinfo="name")
+    for row in rows:
+        role = plans.role(summary, row)
+        lines = [style.typeset(sentences.spread(row.chosen, decimals)), f"{sentences.times(row.cost)} trainings"]
+        lines += [style.typeset(f"difference {sentences.interval(row.difference, decimals)}")] if row.difference else []
+        figure.add_scatter(
+            x=[row.cost],
+            y=[row.chosen.mean],
+            error_y={"array": [row.chosen.deviation], "thickness": 1.2, "width": 0},
+            mode="markers",
+            name=elements.escape(plans.label(row)),
+            marker={"color": COLOURS[role], "symbol": elements.MARKERS[role], "size": 15 if role == "learned" else 10},
+            hovertemplate=f"{elements.escape(row.plan)}<br>{'<br>'.join(lines)}<extra></extra>",
+        )
+    return figure

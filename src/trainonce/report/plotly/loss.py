@@ -1,0 +1,39 @@
+"""One term's loss over steps with Plotly: the pointer shows the weights of each fixed choice."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from trainonce.report.drawing import curves
+from trainonce.report.drawing.log_axis import LogScale
+from trainonce.report.drawing.style import COLOURS, INK
+from trainonce.report.plotly import elements
+
+if TYPE_CHECKING:
+    from trainonce.study.summary import Summary
+
+
+def loss(summary: Summary, term: str) -> Any:
+    """One term's unweighted loss over steps, every fixed choice in grey with its weights under the pointer."""
+    figure = elements.new_figure(
+        f"Loss: {elements.escape(term)}", "unweighted; mean and range of the seeds", elements.step_axis(), {}
+    )
+    reference, seen = summary.reference, False
+    for row in (row for row in summary.rows if row.kind == "set"):
+        for outcome in row.outcomes:
+            line = curves.curve(curves.read_histories(summary, outcome), f"loss/{term}")
+            if line is not None and not (reference and outcome is reference.chosen):
+                look = {"color": COLOURS["set"], "width": 1}
+                legend = {"name": "fixed weights", "legendgroup": "fixed", "showlegend": not seen}
+                hover = f"{elements.escape(outcome.label)}: %{{y:.4g}}<extra></extra>"
+                figure.add_scatter(x=line.steps, y=line.mean, mode="lines", line=look, hovertemplate=hover, **legend)
+                seen = True
+    for chosen, name, colour in ((reference, "reference", INK), (summary.one_shot, "learned", COLOURS["learned"])):
+        line = curves.curve(curves.read_histories(summary, chosen.chosen), f"loss/{term}") if chosen else None
+        if line is not None:
+            elements.add_line(figure, line, name, colour, band=name == "learned")
+    values = [v for trace in figure.data for v in trace.y if v is not None and math.isfinite(v)]
+    if values and min(values) > 0 and max(values) > 20 * min(values):
+        figure.update_yaxes(type="log", **elements.log_ticks(LogScale(values), power=True))
+    return figure

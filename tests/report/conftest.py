@@ -1,0 +1,61 @@
+"""Studies that several tests only read."""
+
+import dataclasses
+import math
+
+import _figures
+import _pages
+import _stores
+import pytest
+
+from trainonce import report
+from trainonce.study import Record, Summary
+from trainonce.study.weightings import Fixed, Learned, key_of
+
+
+@pytest.fixture(scope="session")
+def studies(tmp_path_factory):
+    return {
+        k: Summary.read(_stores.build(tmp_path_factory.mktemp(f"k{k}"), terms=t)) for k, t in _figures.TERMS.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def odd(tmp_path_factory):
+    """No grid; no run with learned weights and no histories."""
+    options = [({"plans": [plan]}, plan["kind"] == "learned") for plan in _stores.usual(_figures.TERMS[2])[:2]]
+    folders = [
+        _stores.build(tmp_path_factory.mktemp("odd"), terms=_figures.TERMS[2], histories=h, **p) for p, h in options
+    ]
+    return [Summary.read(folder) for folder in folders]
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """A study with a name that is an attack, a warning, a failure, a divergence and no history for some."""
+    failed = {"type": "ValueError", "message": "no <b>such</b> file", "traceback": "Traceback <i>here</i>"}
+
+    def change(record):
+        if isinstance(record.weighting, Learned):
+            texts = [f"OtherScale: The losses differ by {record.seed + x}x" for x in (100, 200)]
+            texts += ["Settled: <u>same</u>"]
+            record = dataclasses.replace(record, warnings=texts)
+        if record.weighting == Fixed.of((1.0, 100.0)) and record.seed == 1:
+            return dataclasses.replace(record, status="diverged", metrics=dict.fromkeys(record.metrics, math.nan))
+        return record
+
+    uniform = Fixed.of((1.0, 1.0))
+    lost = Record(key_of(_stores.IDENTITY, uniform, 2), "x", uniform, 2, "failed", fraction=0.5, error=failed)
+    other = Record("f" * 20, "x", uniform, 0, "done", {"validation/accuracy": 1.0, "test/accuracy": 1.0})
+    path = _stores.build(
+        tmp_path_factory.mktemp("attack"),
+        plans=_pages.plans("one-shot", "grid", "uniform", "replay", "sweep-init"),
+        change=change,
+        extra=[lost, other],
+        name='</script><script>alert("1")</script>',
+        about="<img src=https://example.org/x.png>",
+        unit="%",
+        settings={"steps": 120, "note": "</pre><script>"},
+    )
+    report.write(path)
+    return path

@@ -1,0 +1,68 @@
+"""Cost against quality: positions, error bars and names against the data."""
+
+import itertools
+import math
+
+import _stores
+import pytest
+from _figures import TERMS, boxes, marked, texts
+
+from trainonce import report
+from trainonce.report.drawing import plans
+from trainonce.study import Summary
+from trainonce.study.weightings import Fixed, Learned
+
+
+@pytest.mark.parametrize("k", TERMS)
+def test_cost_quality_puts_each_plan_at_its_cost_and_mean(studies, k):
+    summary = studies[k]
+    figure = report.cost_quality(summary)
+    low, high = figure.axes[0].get_ylim()
+    for row in summary.ranked:
+        (point,) = marked(figure, f"plan {row.plan}")
+        assert point.get_xdata()[0] == pytest.approx(math.log10(row.cost))
+        assert point.get_ydata()[0] == pytest.approx(min(max(row.chosen.mean, low), high))
+    inside = [row for row in summary.ranked if low <= row.chosen.mean <= high and row.chosen.deviation]
+    bars = marked(figure, "error bar")
+    assert len(bars) == len(inside)
+    whole = [b for b in bars if low < min(b.get_ydata()) and max(b.get_ydata()) < high]
+    deviations = {round(row.chosen.deviation, 9) for row in inside}
+    assert whole
+    assert all(round((b.get_ydata()[1] - b.get_ydata()[0]) / 2, 9) in deviations for b in whole)
+
+
+@pytest.mark.parametrize("k", TERMS)
+def test_cost_quality_names_every_plan_and_no_names_overlap(studies, k):
+    figure = report.cost_quality(studies[k])
+    found = boxes(figure)
+    for row in studies[k].ranked:
+        assert any(text.startswith(plans.label(row)) for text, _ in found), row.plan
+    for (a, one), (b, other) in itertools.combinations(found, 2):
+        assert not one.shrunk(0.98, 0.8).overlaps(other.shrunk(0.98, 0.8)), (a, b)
+    frame = figure.bbox
+    assert all(box.x0 >= frame.x0 and box.x1 <= frame.x1 for _, box in found)
+
+
+def test_many_plans_of_one_cost_are_still_apart(tmp_path):
+    plans = [_stores.plan("one-shot", "learned", [Learned()]), _stores.plan("grid", "set", _stores.ratio_grid(1))]
+    plans += [_stores.plan(f"fixed(1,{i})", "fixed", [Fixed.of((1.0, float(i)))]) for i in range(1, 19)]
+    figure = report.cost_quality(Summary.read(_stores.build(tmp_path, plans=plans, histories=False)))
+    found = boxes(figure)
+    assert len(found) >= 20
+    for (a, one), (b, other) in itertools.combinations(found, 2):
+        assert not one.shrunk(0.98, 0.8).overlaps(other.shrunk(0.98, 0.8)), (a, b)
+
+
+def test_a_far_off_plan_stands_at_the_edge_with_its_value(tmp_path):
+    def result(point, terms, seed):
+        good = _stores.quality(point, terms, seed)
+        return (10.0, 10.0 + seed) if isinstance(point, Fixed) and point.weights == (0.5, 0.5) else good
+
+    plans = [*_stores.usual(("ce", "consistency"))[:1], _stores.plan("grid", "set", _stores.ratio_grid(1, (0.1, 0.3)))]
+    plans += [_stores.plan("uniform", "fixed", [Fixed.of((1.0, 1.0))]), _stores.plan("uw", "peer", [])][:1]
+    summary = Summary.read(_stores.build(tmp_path, plans=plans, result=result, histories=False))
+    figure = report.cost_quality(summary)
+    low, _ = figure.axes[0].get_ylim()
+    assert low > 50
+    assert marked(figure, "plan uniform")[0].get_ydata()[0] == low
+    assert any(text.startswith("uniform") and "11.0" in text and "↓" in text for text in texts(figure))

@@ -1,0 +1,18 @@
+"""Parallel coordinates of four terms."""
+
+import math
+
+import pytest
+from _figures import marked
+
+from trainonce import report
+
+
+def test_parallel_coordinates_have_a_line_per_point_and_per_seed(studies):
+    summary = studies[3]
+    figure = report.parallel_coordinates(summary)
+    assert len(marked(figure, "choice")) == 27
+    ends = marked(figure, "end")
+    assert len(ends) == 3
+    base, *rest = next(iter(summary.one_shot.chosen.records.values())).weights
+    assert list(ends[0].get_ydata()[:3]) == pytest.approx([math.log10(w / base) for w in rest], abs=1e-4)

@@ -1,0 +1,18 @@
+"""The figures of the sweeps."""
+
+import pytest
+from _figures import marked, texts
+
+from trainonce import report
+
+
+def test_a_sweep_shows_its_values_zero_included(studies):
+    summary = studies[1]
+    figure = report.sensitivity(summary, "sweep-decay")
+    assert sum(len(line.get_xdata()) for line in marked(figure, "seed")) == 4 * 3
+    assert figure.axes[0].get_xticklabels()[0].get_text() == "0"
+    assert "Sensitivity to decay" in texts(figure)
+    lines = marked(report.sensitivity_weights(summary, "sweep-init"), "weight ")
+    assert [line.get_gid() for line in lines] == [f"weight {t}" for t in summary.task.terms]
+    outcome = summary.sweeps[0].outcomes[0]
+    assert lines[0].get_ydata()[0] == pytest.approx(outcome.weights[0])

@@ -1,0 +1,138 @@
+"""The report's files: the truth whichever way it went, nothing half-written."""
+
+import dataclasses
+import json
+import math
+import re
+import sys
+
+import _stores
+import pytest
+from _pages import Page, plans, snapshot
+
+from trainonce import report
+from trainonce.report.drawing import render
+from trainonce.study import Summary, sentences
+from trainonce.study.weightings import Fixed, Learned
+
+
+def test_a_planted_unfavourable_truth_is_reported(tmp_path):
+    # Learned weights are bad; of the grid, validation prefers a point that is not the best on test.
+    grid = [Fixed.of((1.0, r)) for r in (0.1, 1.0, 10.0, 100.0)]
+    truth = {0.1: ([70, 72, 71], [93, 94, 98]), 1.0: ([90, 91, 95], [88, 87, 89]), 10.0: ([60] * 3, [62, 64, 60])}
+    truth |= {100.0: ([50] * 3, [81.5, 80, 82])}
+    ours = [99, 98, 97], [71.25, 74.5, 72.0]
+
+    def result(point, terms, seed):
+        select, test = ours if isinstance(point, Learned) else truth[round(point.ratios[0], 6)]
+        return select[seed], test[seed]
+
+    made = [_stores.plan("one-shot", "learned", [Learned()]), _stores.plan("grid", "set", grid)]
+    path = _stores.build(tmp_path, plans=made, result=result, histories=False)
+    answer = Page(report.write(path).read_text(encoding="utf-8")).text["answer"]
+
+    def moments(values):
+        mean = sum(values) / len(values)
+        return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+
+    best = max(truth, key=lambda r: sum(truth[r][0]))
+    beaten = sum(sum(test) > sum(ours[1]) for _, test in truth.values())
+    assert best == 1.0
+    assert beaten == 3
+    numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", answer)]
+    expected = [*moments(ours[1]), len(grid), *moments(truth[best][1]), len(grid), beaten, len(grid)]
+    assert numbers == pytest.approx(expected, abs=0.0501)
+    assert "best of 4 grid points" in answer
+    assert "3 of the 4 points did better" in answer
+
+
+def test_the_same_study_gives_the_same_bytes_and_old_figures_go(tmp_path, monkeypatch):
+    path = _stores.build(tmp_path, plans=plans("one-shot"))
+    report.write(path)
+    first = snapshot(path)
+    report.write(path)
+    assert snapshot(path) == first
+    (path / "figures" / "mine.svg").write_text("x")
+    monkeypatch.setattr(render, "png", lambda figure: b"")
+    for history in path.glob("trials/*/history.jsonl"):
+        history.unlink()
+    text = report.write(path).read_text(encoding="utf-8")
+    assert not (path / "figures" / "weights.svg").exists()
+    assert (path / "figures" / "mine.svg").exists()
+    assert "The histories of the trials are not in the folder" in text
+
+
+@pytest.mark.parametrize("obstacle", ["figures", "report.html"])
+def test_a_folder_that_cannot_be_written_stays_as_it_is(tmp_path, obstacle):
+    path = _stores.build(tmp_path, plans=plans("one-shot"), histories=False)
+    if obstacle == "figures":
+        (path / obstacle).write_text("a file")
+    else:
+        (path / obstacle).mkdir()
+    before = snapshot(path)
+    with pytest.raises(OSError, match=r"The report cannot be written into .*Nothing was changed"):
+        report.write(path)
+    assert snapshot(path) == before
+    assert not list(path.rglob("*.part*"))
+
+
+def test_a_folder_without_a_study_is_an_error_and_not_touched(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no study in"):
+        report.write(tmp_path / "new")
+    with pytest.raises(FileNotFoundError, match="There is no study in"):
+        report.write(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("missing", "interactive", "extra"),
+    [("matplotlib.figure", False, "study"), ("plotly.graph_objects", True, "interactive")],
+)
+def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, missing, interactive, extra):
+    path = _stores.build(tmp_path, plans=plans("one-shot"), histories=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    before = snapshot(path)
+    with pytest.raises(
+        ImportError, match=rf'This needs \w+, which is not installed: pip install "trainonce\[{extra}\]"'
+    ):
+        report.write(path, interactive=interactive)
+    assert snapshot(path) == before
+
+
+# Odd studies
+
+
+def diverge(record):
+    bad = dict.fromkeys(record.metrics, math.nan)
+    return (
+        dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.weighting, Learned) else record
+    )
+
+
+ODD = {
+    "one seed": {"plans": plans("one-shot", "grid", "sweep-init"), "seeds": (0,)},
+    "learned diverged": {"plans": plans("one-shot", "grid"), "change": diverge},
+    "no grid": {"plans": plans("one-shot", "uniform")},
+    "no one-shot": {"plans": plans("grid")},
+    "only sweeps": {"plans": plans("sweep-init", "sweep-decay")},
+    "nothing done": {"plans": plans("one-shot", "grid"), "change": lambda record: None},
+    "all equal": {"plans": plans("one-shot", "grid"), "result": lambda point, terms, seed: (1.0, 1.0)},
+    "less is better": {"plans": plans("one-shot", "grid"), "direction": "minimize", "unit": "", "margin": None},
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_studies_have_a_page_that_opens_with_what_is_known(tmp_path, monkeypatch, case):
+    monkeypatch.setattr(render, "png", lambda figure: b"")  # they take half of the time
+    path = _stores.build(tmp_path, histories=case == "one seed", **ODD[case])
+    page = Page(report.write(path).read_text(encoding="utf-8"))
+    assert not page.open
+    assert page.text["answer"] == sentences.sentence(Summary.read(path)).replace("+-", "±")
+    names = json.loads((path / "summary.json").read_text(encoding="utf-8"))["figures"]
+    expected = {
+        "one seed": "cost-quality",
+        "learned diverged": "response-curve",
+        "only sweeps": "sensitivity-0-init",
+        "nothing done": None,
+    }.get(case, "seeds")
+    assert expected in names if expected else not names
