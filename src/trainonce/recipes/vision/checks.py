@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 #: How many problems are listed.
 SHOWN = 5
@@ -39,3 +39,12 @@ def summarize(problems: list[str]) -> str:
     more = [f"- and {len(problems) - SHOWN} more."] if len(problems) > SHOWN else []
     listed = [f"- {problem}" for problem in problems[:SHOWN]]
     return "\n".join([f"The data have {len(problems)} problems:", *listed, *more])
+
+
+def format_size(size: Sequence[int]) -> str:
+    """A size in messages.
+
+    >>> format_size((480, 640))
+    '480x640'
+    """
+    return "x".join(map(str, size))

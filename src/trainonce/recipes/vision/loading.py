@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
+from trainonce.recipes.vision.checks import format_size
 from trainonce.study.orphans import end_with_parent
 
 if TYPE_CHECKING:
@@ -89,6 +90,6 @@ def check_one_size(what: str, planes: Sequence[Tensor]) -> None:
     """
     sizes = {tuple(plane.shape[-2:]) for plane in planes}
     if len(sizes) > 1:
-        found = ", ".join(f"{height}x{width}" for height, width in sorted(sizes))
+        found = ", ".join(map(format_size, sorted(sizes)))
         rule = f"{what} that are kept in memory must have one size"
         raise ValueError(f"{rule}; got {found}. Set size=height,width, or resident=False.")

@@ -94,6 +94,6 @@ def test_halves_are_as_equal_as_recordings_allow():
 def test_halves_say_when_they_cannot_be():
     assert message(acdc.halves, recorded(("fog", 3))) == "Halves need two recordings or more; 3 scenes come from 1."
     odd = Files((Place("/r/frame_1_rgb_anon.png"),), None, class_table({}))
-    assert "The recording of /r/frame_1_rgb_anon.png must be told by a name like GOPR0376_frame_" in message(
+    assert "The recording of /r/frame_1_rgb_anon.png must follow from a name like GOPR0376_frame_" in message(
         acdc.halves, odd
     )

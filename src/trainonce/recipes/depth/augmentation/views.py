@@ -7,7 +7,6 @@ windows are cropped on the device at once. Cameras are transformed exactly. Dept
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from trainonce.recipes.depth import geometry
 from trainonce.recipes.depth.augmentation import sampling
 from trainonce.recipes.depth.augmentation.colour_jitter import ColourJitter, apply_jitter, draw_jitter
+from trainonce.recipes.vision.indices import seeded_generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,9 +146,7 @@ def _max_field_of_view(window: Window, camera: list[list[float]]) -> float:
 
 def _random_numbers(seed: int, what: str, number: int) -> Iterator[float]:
     """64 uniform random numbers from 0 to 1, which is more than a sample needs."""
-    digest = hashlib.sha256(f"{seed} {what} {number}".encode()).digest()
-    rng = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    return iter(torch.rand(64, generator=rng, dtype=torch.float64).tolist())
+    return iter(torch.rand(64, generator=seeded_generator(seed, what, number), dtype=torch.float64).tolist())
 
 
 # On the device

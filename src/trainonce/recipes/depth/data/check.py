@@ -14,9 +14,8 @@ import torch
 
 from trainonce.recipes.depth.data.batches import FEWEST as LEAST
 from trainonce.recipes.depth.data.frames import Subset
-from trainonce.recipes.depth.data.readers.frame_files import format_size
 from trainonce.recipes.depth.generated.rooms import GeneratedFrames
-from trainonce.recipes.vision.checks import summarize
+from trainonce.recipes.vision.checks import format_size, summarize
 from trainonce.recipes.vision.indices import evenly_spaced
 from trainonce.recipes.vision.loading import error_with_name
 

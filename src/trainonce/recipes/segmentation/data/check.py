@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.recipes.segmentation.data.label_files import Files, pixel_counts
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Domains, Scenes, Subset
-from trainonce.recipes.vision.checks import summarize
+from trainonce.recipes.vision.checks import format_size, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -84,8 +84,8 @@ def inspect_(scene: SceneCheck, classes: int, least: tuple[int, int]) -> None:
     scene.size = scenes.size if isinstance(scenes, Files) and scenes.size else found
     problems = []
     if scene.cropped and (scene.size[0] < least[0] or scene.size[1] < least[1]):
-        rule = f"The image {scene.name} must have at least the {_by(least)} pixels that are cut out of it"
-        problems.append(f"{rule}; it has {_by(scene.size)}. Make frame and crop smaller.")
+        rule = f"The image {scene.name} must have at least the {format_size(least)} pixels that are cut out of it"
+        problems.append(f"{rule}; it has {format_size(scene.size)}. Make frame and crop smaller.")
     if scene.labelled:
         try:
             problems += label_problems(scene.name, stored.label(index), found, classes)
@@ -98,9 +98,8 @@ def label_problems(name: str, label: Tensor, size: tuple[int, int], classes: int
     """What is wrong with the label of an image."""
     problems = []
     if tuple(label.shape) != size:
-        problems.append(
-            f"The image {name} and its label must be of one size; they have {_by(size)} and {_by(label.shape)} pixels."
-        )
+        found = f"{format_size(size)} and {format_size(label.shape)}"
+        problems.append(f"The image {name} and its label must be of one size; they have {found} pixels.")
     wrong = label[(label >= classes) & (label != IGNORE)].tolist()
     if wrong:
         rule = f"may hold the classes 0 to {classes - 1} and {IGNORE}"
@@ -114,9 +113,9 @@ def size_problems(name: str, scenes: list[SceneCheck]) -> list[str]:
     if len(sizes) < 2:
         return []
     usual = sizes.most_common(1)[0][0]
-    rule = f"The images of the set {name!r} must be of one size; most have {_by(usual)} pixels"
+    rule = f"The images of the set {name!r} must be of one size; most have {format_size(usual)} pixels"
     return [
-        f"{rule}, {scene.name} has {_by(scene.size)}. Set size=."
+        f"{rule}, {scene.name} has {format_size(scene.size)}. Set size=."
         for scene in scenes
         if scene.size and scene.size != usual
     ]
@@ -131,7 +130,3 @@ def _key(scenes: Scenes, index: int) -> Hashable:
 def _error_text(scene: SceneCheck, error: Exception) -> str:
     """The text of an error, with the scene's name; the errors of files contain it."""
     return str(error) if isinstance(scene.scenes, Files) else f"{scene.name}: {error}"
-
-
-def _by(size: tuple[int, ...]) -> str:
-    return "x".join(map(str, size))

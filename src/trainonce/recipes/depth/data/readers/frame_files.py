@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainonce.recipes.depth.data.frames import Frame
+from trainonce.recipes.vision.checks import format_size
 from trainonce.recipes.vision.files import Place, decode, pixels
 
 if TYPE_CHECKING:
@@ -92,15 +93,6 @@ class FrameFiles:
         if self.window is not None:
             found = crop(found, self.window)
         return found if self.size is None else resize(found, self.size)
-
-
-def format_size(size: Sequence[int]) -> str:
-    """A size in messages.
-
-    >>> format_size((480, 640))
-    '480x640'
-    """
-    return "x".join(map(str, size))
 
 
 def _same_aspect(one: Sequence[int], other: Sequence[int]) -> bool:
