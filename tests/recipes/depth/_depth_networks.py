@@ -3,10 +3,8 @@
 import torch
 
 from trainonce.recipes.depth.model.network import UniDepth
-from trainonce.recipes.depth.settings import Settings
 
 CPU = torch.device("cpu")
-TINY = Settings(shape=(28, 42), dim=32, heads=2, steps=8, batch=4)
 
 
 def images(*size, batch=2):

@@ -62,7 +62,7 @@ def mean_metrics(
 ) -> dict[str, float]:
     """The mean of each metric over the frames of a set, of all processes.
 
-    :param with_points: Whether the distances of point clouds, which take longest, are measure as well.
+    :param with_points: Whether the distances of point clouds, which take longest, are measured as well.
     """
     was_training = network.training
     network.eval()

@@ -375,9 +375,9 @@ def test_preparing_reads_no_value_on_the_host():
     assert fitted.images.shape == (count, 3, *SHAPE)
 
 
-def test_a_missing_plan_is_named():
+def test_a_missing_augmentation_is_named():
     images, depths, cameras = noisy(2)
-    with pytest.raises(ValueError, match="got 2 images, 2 depths, 2 cameras and 1 plans"):
+    with pytest.raises(ValueError, match="got 2 images, 2 depths, 2 cameras and 1 augmentations"):
         views.make_views(images, depths, cameras, [plain(0)], SHAPE)
 
 

@@ -9,6 +9,8 @@ from trainonce.recipes.depth.data import batches
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.settings import Settings
 
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.recipes.depth.data.batches.UnreadableFrame")
+
 
 def test_sets_are_drawn_equally_often_and_frames_once_an_epoch():
     sizes = {"large": 6, "small": 2}
