@@ -271,8 +271,8 @@ def test_compiled_blocks_train_as_plain_ones(tmp_path, monkeypatch):
 
     compile_as_usual = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", compile_eagerly)
-    monkeypatch.setattr(attention, "MANY", 1)  # as at the paper's size
-    monkeypatch.setattr(attention, "WIDEST", 16)
+    monkeypatch.setattr(attention, "LARGE", 1)  # as at the paper's size
+    monkeypatch.setattr(attention, "MAX_HEAD_DIM", 16)
     plain, compiling = (
         train(tmp_path / name, tasks.rooms, **TINY, compile=name == "compiled", attention="nystrom")[0]
         for name in ("plain", "compiled")
