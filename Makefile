@@ -40,7 +40,7 @@ test: lint types
 	$(BIN)/python -m pytest
 
 adapters: .venv/ready-adapters
-	TRAINONCE_ADAPTERS=1 $(BIN)/python -m pytest tests/integrations docs/how-to/trainers src/trainonce/integrations --table docs/how-to/trainers/table.md
+	TRAINONCE_ADAPTERS=1 $(BIN)/python -m pytest tests/integrations docs/how-to/trainers docs/tutorials/lightning.md src/trainonce/integrations --table docs/how-to/trainers/table.md
 
 docs: .venv/ready-docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -9,6 +9,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 # The adapters need packages of their own, and have a target of their own: make adapters.
 with_adapters = "TRAINONCE_ADAPTERS" in os.environ
+ADAPTER_PAGES = ["docs/how-to/trainers/*.md", "docs/tutorials/lightning.md"]
 collect_ignore = ["docs/conf.py", "docs/_ext", "docs/_build"]
 if not with_adapters:
     collect_ignore += ["tests/integrations"]
@@ -17,5 +18,5 @@ if not with_adapters:
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["*.md"],
-    excludes=["docs/_build/**/*.md", *([] if with_adapters else ["docs/how-to/trainers/*.md"])],
+    excludes=["docs/_build/**/*.md", *([] if with_adapters else ADAPTER_PAGES)],
 ).pytest()

@@ -12,7 +12,7 @@ def block(translator, node):
     for lines in filter(None, (part.strip() for part in node.astext().split("\n\n"))):
         formula = r"\begin{aligned}" + lines + r"\end{aligned}" if "&" in lines or r"\\" in lines else lines
         drawn = convert(formula, display="block")
-        translator.body.append(f'<div class="math" style="overflow: auto hidden; padding: 0.4em 0">{drawn}</div>')
+        translator.body.append(f'<div class="math">{drawn}</div>')
     raise _skip()
 
 

@@ -15,9 +15,9 @@ def main():
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
     parts = {
-        "both, as printed": ("negentropy", "softplus"),
+        "both (preset paper)": ("negentropy", "softplus"),
         "negentropy": ("negentropy",),
-        "softplus alone (consistent)": ("softplus",),
+        "softplus alone (preset softplus)": ("softplus",),
     }
     for (name, chosen), colour, style in zip(
         parts.items(), ("#d9541a", "#888888", "#2a6f97"), ("-", "--", "-"), strict=True
