@@ -29,7 +29,7 @@ def test_help_names_every_command(capsys):
         run("--help")
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in ("compare", "run", "report", "recipes", "plans"))
+    assert all(name in text for name in ("compare", "run", "report", "recipes", "plans", "explain"))
 
 
 def test_the_recipes_are_listed_with_their_cost(capsys):

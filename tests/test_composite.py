@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import trainonce
+from trainonce import CompositeLoss, attach, distributed, health, watch
 from trainonce import functional as F
-from trainonce import health
 
 
 def losses(*values, dtype=torch.float64):
@@ -395,7 +395,7 @@ def test_a_copy_is_not_attached():
         assert torch.equal(other.exponents, criterion.exponents)
         assert other.terms == criterion.terms
         assert not other.exponents._post_accumulate_grad_hooks
-        assert other._calls.calls == 0
+        assert other._training_calls == 0
     assert criterion.attachment is not None
 
 
@@ -407,3 +407,34 @@ def test_freeze_without_an_optimizer():
     criterion.unfreeze()
     criterion(losses(1.0, 2.0)).backward()
     assert criterion.exponents.grad is not None
+
+
+# The first training call, with several ranks
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_first_training_call_checks_the_placement_and_starts_averaging(compiled, monkeypatch):
+    torch._dynamo.reset()
+    criterion = CompositeLoss(["a", "b"])
+    attachment = attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), criterion, decay=1.0)
+    done = []
+    monkeypatch.setattr(distributed, "is_distributed", lambda group=None: True)
+    monkeypatch.setattr(distributed, "check_placement", lambda checked: done.append(checked))
+    monkeypatch.setattr(attachment, "start_averaging", lambda: done.append("averaging"))
+    call = torch.compile(criterion, backend="eager", fullgraph=True) if compiled else criterion
+    with torch.no_grad():
+        call(torch.ones(2))
+    assert done == []  # validation is no training call
+    for _ in range(3):
+        call(torch.ones(2, requires_grad=True)).backward()
+    assert done == [criterion, "averaging"]
+    torch._dynamo.reset()
+
+
+def test_counting_calls_has_no_part_in_averaging(monkeypatch):
+    criterion = CompositeLoss(["a", "b"])
+    attachment = attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), criterion, decay=1.0)
+    monkeypatch.setattr(distributed, "is_distributed", lambda group=None: True)
+    monkeypatch.setattr(distributed, "check_placement", lambda checked: pytest.fail("the watch checked the placement"))
+    monkeypatch.setattr(attachment, "start_averaging", lambda: pytest.fail("the watch started averaging"))
+    watch.CallWatch().count(criterion, eager=True)

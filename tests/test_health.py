@@ -4,7 +4,6 @@ import copy
 import math
 import re
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,18 +11,9 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import trainonce
-from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
+from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay, watch
 
 TERMS = ["fit", "small", "smooth"]
-DOCS = Path(__file__).parents[1] / "docs" / "reference" / "health.md"
-
-
-def categories():
-    return {name: found for name, found in vars(health).items() if is_warning(found)}
-
-
-def is_warning(found):
-    return isinstance(found, type) and issubclass(found, health.HealthWarning) and found is not health.HealthWarning
 
 
 class Loop:
@@ -194,9 +184,9 @@ def ranks_differ(tmp_path):
         loop = Loop().attach()
         patch.setattr(distributed, "is_distributed", lambda group=None: True)
         patch.setattr(distributed, "check_placement", lambda criterion: None)
-        patch.setattr(distributed, "average", lambda tensor, group=None: None)
-        patch.setattr(distributed, "broadcast", lambda tensor, group=None: None)
-        patch.setattr(distributed, "spread", lambda tensor, group=None: torch.full_like(tensor, 1e-3))
+        patch.setattr(distributed, "average_", lambda tensor, group=None: None)
+        patch.setattr(distributed, "broadcast_", lambda tensor, group=None: None)
+        patch.setattr(distributed, "rank_difference", lambda tensor, group=None: torch.full_like(tensor, 1e-3))
         loop.run(120)
 
 
@@ -244,18 +234,12 @@ def test_each_warning_is_given_exactly_once_by_the_loop_that_deserves_it(categor
     assert [w.category for w in given] == [category]
     text = str(given[0].message)
     assert re.search(words, text), text
-    assert text.endswith(f" [docs/reference/health.md#{category.anchor()}]")
+    assert text.endswith(f" Run `trainonce explain {category.topic()}` for the fix.")
     assert given[0].filename == __file__  # the user's line, not one of the library or of torch
 
 
 def test_every_warning_has_a_loop_above():
-    assert {category for category, _, _ in LOOPS} == set(categories().values())
-
-
-def test_every_warning_has_a_section_and_every_section_a_warning():
-    headings = re.findall(r"^## (.+)$", DOCS.read_text(), flags=re.MULTILINE)
-    assert headings == [category.anchor() for category in categories().values()]
-    assert health.NotInOptimizer.anchor() == "not-in-optimizer"
+    assert {category for category, _, _ in LOOPS} == set(health.HealthWarning.__subclasses__())
 
 
 @pytest.mark.parametrize("category", [health.OtherScale, health.HealthWarning])
@@ -281,6 +265,7 @@ def test_another_criterion_gets_its_own_warning():
 # No false alarms: here every warning is an error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["paper", "softplus"])
 @pytest.mark.parametrize("init", [1e-3, 0.1, 3.0])
 def test_a_thousand_healthy_steps(preset, init):
@@ -367,6 +352,7 @@ def healthy_variants():
     return [value for value in locals().values() if callable(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", healthy_variants(), ids=lambda f: f.__name__)
 def test_no_false_alarm(variant):
     assert given_by(variant, Loop()) == []
@@ -386,12 +372,12 @@ def test_replayed_weights_are_never_reproached():
 
 
 def test_scales_just_below_the_limit_are_fine():
-    sample = health.Sample(10, [0.5, 0.5], [0.0], [99.0, -1.0])
-    assert list(health.diagnose(("a", "b"), sample, sample, [0.5, 0.5], set())) == []
+    sample = watch.Sample(10, [0.5, 0.5], [0.0], [99.0, -1.0])
+    assert list(watch.diagnose(("a", "b"), sample, sample, [0.5, 0.5], set())) == []
     over = sample._replace(losses=[-100.0, 1.0])
-    assert [c for c, _ in health.diagnose(("a", "b"), over, over, [0.5, 0.5], set())] == [health.OtherScale]
+    assert [c for c, _ in watch.diagnose(("a", "b"), over, over, [0.5, 0.5], set())] == [health.OtherScale]
     early = over._replace(step=1)  # an untrained model's consistency is near 0 and says nothing yet
-    assert list(health.diagnose(("a", "b"), early, early, [0.5, 0.5], set())) == []
+    assert list(watch.diagnose(("a", "b"), early, early, [0.5, 0.5], set())) == []
 
 
 def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
@@ -402,7 +388,7 @@ def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
             made.append(loop.criterion.attachment.steps)
             super().__init__(tensor)
 
-    monkeypatch.setattr(health, "Readback", Counted)
+    monkeypatch.setattr(watch, "Readback", Counted)
     loop = Loop().attach()
     loop.run(1010)
     assert made == [1, 1, 10, 10, 100, 100, 1000, 1000]  # the state, and before the next step whether it stayed
@@ -415,7 +401,7 @@ def test_a_sample_that_is_slow_to_arrive_is_looked_at_later(monkeypatch):
         def ready(self):
             return bool(arrived)
 
-    monkeypatch.setattr(health, "Readback", Slow)
+    monkeypatch.setattr(watch, "Readback", Slow)
     loop = Loop(scales=(200.0, 1.0, 1.0), lr=1e-4).attach()
     assert given_by(loop.run, 15) == []
     arrived.append(True)
@@ -457,7 +443,7 @@ def test_a_compiled_criterion_that_nothing_trains_says_so(attached):
     compiled = torch.compile(lambda t: loop.criterion(loop.losses(0)), fullgraph=True, backend="eager")
 
     def train():
-        for t in range(health.PATIENCE + 5):
+        for t in range(watch.PATIENCE + 5):
             loop.optimizer.zero_grad()
             compiled(t).backward()
             loop.optimizer.step()

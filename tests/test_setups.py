@@ -28,6 +28,7 @@ NAMES = ["fit", "small", "flat"]
 # Mixed precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("fused", [False, True])
 def test_autocast_with_a_scaler(dtype, fused):

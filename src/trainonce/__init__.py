@@ -16,13 +16,13 @@ from trainonce import health as health
 from trainonce.attachment import Attachment as Attachment
 from trainonce.attachment import attach as attach
 from trainonce.composite import CompositeLoss as CompositeLoss
-from trainonce.distributed import keep_out as keep_out
-from trainonce.distributed import model_parameters as model_parameters
 from trainonce.fixed import FixedLoss as FixedLoss
 from trainonce.fixed import ReplayLoss as ReplayLoss
 from trainonce.fixed import replay as replay
 from trainonce.history import History as History
 from trainonce.optim import SGDW as SGDW
+from trainonce.parameters import keep_out as keep_out
+from trainonce.parameters import model_parameters as model_parameters
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, functional, health, param_groups
+from trainonce import distributed, functional, health, param_groups, watch
+from trainonce.composite import CompositeLoss
 from trainonce.history import History, Tally, row
 from trainonce.text import is_number, quoted
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from trainonce.composite import CompositeLoss
     from trainonce.terms import Values
 
 __all__ = ["PRESETS", "Attachment", "attach"]
@@ -62,7 +62,7 @@ def attach(
     :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop need not know.
     :param decay: The strength :math:`\rho \ge 0`.
     :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
-    :param preset: ``"paper"``: negentropy and softplus, the algorithm as printed. ``"softplus"``: softplus alone,
+    :param preset: ``"paper"``: negentropy and softplus, as in the paper's Algorithm 1. ``"softplus"``: softplus alone,
         the reading whose balance is near the weights the paper reports.
     :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` to use, instead of a preset.
     :param coupled: Add :math:`\rho \nabla R` to the exponents' gradient instead, so that it passes through momentum and
@@ -83,7 +83,7 @@ def attach(
     .. note:: :math:`\rho` enters once. Algorithm 1 multiplies by :math:`\rho` a gradient that already contains it by
         the paper's definition of :math:`L_r`; read literally it would be squared, which no number in the paper fits.
     """
-    criterion = _unwrapped(criterion)
+    criterion = _unwrap(criterion)
     _check_criterion(optimizer, criterion)
     param_groups.check_optimizer(optimizer, criterion.exponents)
     _check_strength("decay", decay)
@@ -102,7 +102,7 @@ class Attachment:
     """The tie between a criterion and its optimizer; returned by :func:`attach`.
 
     ``decay`` and ``lr`` may be changed during training; both are saved with the optimizer's state. The regularizer and
-    the coupling are not: they are what the call of attach says. ``steps`` counts the steps since then, with a fused
+    the coupling are not: they are what was given to attach. ``steps`` counts the steps since then, with a fused
     optimizer also those that GradScaler skipped. A copy of a criterion is not attached, so a copied attachment is None.
     """
 
@@ -129,12 +129,11 @@ class Attachment:
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
         self._seen: Values | None = None
-        self._syncing = False
-        self._watch = health.StepWatch()
+        self._averaging = False
+        self._watch = watch.StepWatch()
         self._keep_ratio()
-        criterion._attachment = self
-        criterion.exponents.requires_grad_(criterion.learned)
-        criterion._tally = tally = None if history is None else Tally()
+        self._tally = None if history is None else Tally()
+        criterion._bind(self, self._tally)
         sharded = distributed.is_sharded(self._exponents)
         # Reading sharded exponents takes all ranks, also when only one of them records.
         self._recorded = distributed.on_any_rank(history is not None) if sharded else history is not None
@@ -145,14 +144,20 @@ class Attachment:
             optimizer.register_load_state_dict_pre_hook(self._complete_state),
         ]
         register = self._exponents.register_post_accumulate_grad_hook
-        if tally is not None and criterion.learned:
-            self._handles.append(register(tally.mark_backward))  # type: ignore[no-untyped-call]
-        self._start_sync()
+        if self._tally is not None and criterion.learned:
+            self._handles.append(register(self._tally.mark_backward))  # type: ignore[no-untyped-call]
+        self.start_averaging()
 
     # What a user reads and sets
 
     @property
+    def has_optimizer(self) -> bool:
+        """Whether the optimizer still exists; the attachment does not keep it alive."""
+        return self._optimizer() is not None
+
+    @property
     def optimizer(self) -> Optimizer:
+        """The optimizer that moves the exponents."""
         optimizer = self._optimizer()
         if optimizer is None:
             raise RuntimeError("The optimizer this criterion was attached to no longer exists.")
@@ -169,6 +174,7 @@ class Attachment:
 
     @property
     def decay(self) -> float:
+        """The strength of the hyperparameter decay; it may be set."""
         value: float = self.group[param_groups.DECAY]
         return value
 
@@ -179,6 +185,7 @@ class Attachment:
 
     @property
     def lr(self) -> float | Tensor:
+        """The exponents' learning rate; it may be set."""
         rate: float | Tensor = self.group["lr"]
         return rate
 
@@ -195,11 +202,10 @@ class Attachment:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self.criterion._attachment = None
-        self.criterion._tally = None
+        self.criterion._unbind()
 
     def __repr__(self) -> str:
-        if self._optimizer() is None:
+        if not self.has_optimizer:
             return f"Attachment(terms={quoted(self.criterion.terms)}; its optimizer no longer exists)"
         kind = "coupled" if self.coupled else "decoupled"
         return (
@@ -220,27 +226,26 @@ class Attachment:
             )
         mu = exponents.detach()
         if torch.compiler.is_compiling():
-            _untraced(self._note_before)(mu)
+            _exclude_from_graph(self._note_before)(mu)
         else:
             self._note_before(mu)
         if criterion.learned and not criterion.frozen:
-            whole = mu if type(exponents) is nn.Parameter else distributed.whole(mu)
-            zero = criterion._recall.zero_like(whole)
-            self._pull = functional.regularizer_grad_with(zero, whole, self.regularizer)
+            full = mu if type(exponents) is nn.Parameter else distributed.unshard(mu)
+            self._pull = functional.regularizer_grad_with(criterion._base_exponent(full), full, self.regularizer)
         if self.coupled or criterion.frozen:
-            return self._with_gradients_ready(optimizer, args, kwargs)
+            return self._when_gradients_ready(optimizer, args, kwargs)
         return None
 
     def _note_before(self, mu: Tensor) -> None:
         self._watch.before_step(mu)
         if self._recorded:
             self._before = mu.clone()
-        if self.synced and not self._syncing and distributed.is_distributed(self.process_group):
-            self._start_sync()  # ranks that came up after attach, and a compiled criterion that did not notice
+        if self.synced and not self._averaging and distributed.is_distributed(self.process_group):
+            self.start_averaging()  # ranks that came up after attach, and a compiled criterion that did not notice
             if self._exponents.grad is not None:
-                distributed.average(self._exponents.grad, self.process_group)
+                distributed.average_(self._exponents.grad, self.process_group)
 
-    def _with_gradients_ready(
+    def _when_gradients_ready(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Run :meth:`_prepare_gradient` when the gradients are there: now, or at the end of a closure."""
@@ -250,14 +255,14 @@ class Attachment:
             return None
 
         @functools.wraps(closure)
-        def prepared() -> Any:
+        def prepare_after() -> Any:
             loss = closure()
             self._prepare_gradient(optimizer)
             return loss
 
         if "closure" in kwargs:
-            return args, {**kwargs, "closure": prepared}
-        return (args[0], prepared, *args[2:]), kwargs
+            return args, {**kwargs, "closure": prepare_after}
+        return (args[0], prepare_after, *args[2:]), kwargs
 
     def _prepare_gradient(self, optimizer: Optimizer) -> None:
         """The place for whatever else than the loss moves the exponents: freezing and coupled decay."""
@@ -270,7 +275,7 @@ class Attachment:
             if scale is not None:
                 pull = pull * scale.to(pull.device)
             sign = -1 if self.group.get("maximize") else 1
-            exponents.grad.add_(distributed.sharded_like(pull, exponents), alpha=sign)
+            exponents.grad.add_(distributed.shard_like(pull, exponents), alpha=sign)
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         exponents, group = self._exponents, self._group_in(optimizer)
@@ -283,33 +288,33 @@ class Attachment:
         moved = mu.clone() if self._recorded else None
         if exponents.grad is not None and pull is not None and not self.coupled:
             rate = group["lr"] * group[param_groups.DECAY]
-            step = distributed.sharded_like(pull, exponents)
+            step = distributed.shard_like(pull, exponents)
             if isinstance(rate, Tensor):
                 mu.sub_(step * rate)
             else:
                 mu.sub_(step, alpha=rate)
         if torch.compiler.is_compiling():
-            _untraced(self._note_after)(mu, moved, group, found_inf)
+            _exclude_from_graph(self._note_after)(mu, moved, group, found_inf)
         else:
             self._note_after(mu, moved, group, found_inf)
 
     def _note_after(self, mu: Tensor, moved: Tensor | None, group: dict[str, Any], found_inf: Tensor | None) -> None:
-        called, self._seen = self.criterion._last is not self._seen, self.criterion._last
+        last = self.criterion._last_call
+        called, self._seen = last is not self._seen, last
         if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
             self._watch.idle_step(self)
             return
         if moved is not None:
             self._record(moved, group, found_inf)
-        self.criterion._stepped(found_inf)
+        self.criterion._after_step(found_inf)
         self.steps += 1
         self._watch.after_step(self, mu)
 
     def _record(self, moved: Tensor, group: dict[str, Any], found_inf: Tensor | None) -> None:
         assert self._before is not None
-        before, after = distributed.whole(self._before), distributed.whole(self._exponents.detach())
-        moved = distributed.whole(moved)
-        tally = self.criterion._tally
-        losses = tally.take() if tally is not None else None
+        before, after = distributed.unshard(self._before), distributed.unshard(self._exponents.detach())
+        moved = distributed.unshard(moved)
+        losses = None if self._tally is None else self._tally.take()
         if self.history is None:
             return
         if losses is None:
@@ -327,30 +332,33 @@ class Attachment:
 
     def _complete_state(self, optimizer: Optimizer, saved: dict[str, Any]) -> dict[str, Any] | None:
         index = param_groups.index_of(optimizer, self._exponents, self._index)
-        completed = param_groups.with_group(saved, optimizer, index)
+        completed = param_groups.add_group_to_state(saved, optimizer, index)
         if completed is not None:
             health.warn(self, health.NoSavedGroup)
         return completed
 
-    def _start_sync(self) -> None:
-        """Make the ranks equal and keep them so. Called again at the first training call: ranks may come up after."""
-        if not self.synced or self._syncing or not distributed.is_distributed(self.process_group):
+    def start_averaging(self) -> None:
+        """Make the exponents equal on all ranks and average their gradient from now on; a second call does nothing.
+
+        The criterion calls it at its first training call: the process group may be made after attach.
+        """
+        if not self.synced or self._averaging or not distributed.is_distributed(self.process_group):
             return
-        self._syncing = True
+        self._averaging = True
         average = distributed.AverageGradient(self.process_group)
         self._handles.append(self._exponents.register_post_accumulate_grad_hook(average))  # type: ignore[no-untyped-call]
-        spread = distributed.spread(self._exponents.detach(), self.process_group).abs().max().item()
-        if spread > 0:
-            health.warn(self.criterion, health.RanksDiffer, spread=spread)
-        distributed.broadcast(self._exponents.detach(), self.process_group)
+        difference = distributed.rank_difference(self._exponents.detach(), self.process_group).abs().max().item()
+        if difference > 0:
+            health.warn(self.criterion, health.RanksDiffer, difference=difference)
+        distributed.broadcast_(self._exponents.detach(), self.process_group)
 
     def _keep_ratio(self) -> None:
-        """The exponents' learning rate over the model's, as it was asked for."""
+        """Remember the ratio of the exponents' learning rate to the model's, as the user set it."""
         ratio = self._ratio("lr")
         self.lr_ratio = math.nan if ratio is None else ratio
 
     def replaced_lr_ratio(self) -> float | None:
-        """The ratio now, if a scheduler or a loop over the groups has replaced the one asked for; else None.
+        """The ratio now, if a scheduler or a loop over the groups has replaced the one the user set; else None.
 
         A scheduler shows in the initial rates. A loop that gives all groups one rate shows in the current ones.
         """
@@ -368,16 +376,14 @@ class Attachment:
         return own / base if own is not None and base else None
 
 
-def _untraced(function: Callable[..., None]) -> Callable[..., None]:
-    """Run outside a compiled optimizer step: its counting and its warnings are not arithmetic."""
+def _exclude_from_graph(function: Callable[..., None]) -> Callable[..., None]:
+    """The function, run outside a compiled optimizer step: counting and warnings are not arithmetic."""
     disabled: Callable[..., None] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return disabled
 
 
-def _unwrapped(criterion: Any) -> Any:
+def _unwrap(criterion: Any) -> Any:
     """The criterion inside torch.compile(criterion) or a parallel wrapper of it."""
-    from trainonce.composite import CompositeLoss
-
     for name in ("_orig_mod", "module"):
         inner = getattr(criterion, name, None)
         if isinstance(criterion, nn.Module) and isinstance(inner, CompositeLoss):
@@ -391,14 +397,12 @@ def _check_strength(name: str, value: object) -> None:
 
 
 def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
-    from trainonce.composite import CompositeLoss
-
     if not isinstance(criterion, CompositeLoss):
         raise TypeError(f"attach needs a trainonce.CompositeLoss; got {type(criterion).__name__}.")
-    if criterion.attachment is not None and criterion.attachment._optimizer() is None:
+    if criterion.attachment is not None and not criterion.attachment.has_optimizer:
         criterion.attachment.remove()
     if criterion.attachment is not None:
-        same = criterion.attachment._optimizer() is optimizer
+        same = criterion.attachment.optimizer is optimizer
         raise RuntimeError(
             f"This criterion is already attached to {'this' if same else 'another'} optimizer; decay would apply "
             "twice. Attach once, or call criterion.attachment.remove() first."

@@ -20,13 +20,14 @@ VERSION = 1
 
 
 def encode(kind: str, terms: tuple[str, ...], frozen: bool) -> Tensor:
+    """The description of a criterion as a tensor of bytes."""
     # 0 or 1 and not false or true: a sharded checkpoint is read into a tensor of the same length.
     text = json.dumps({"version": VERSION, "kind": kind, "terms": terms, "frozen": int(frozen)})
     return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
 
 def decode(saved: Tensor) -> dict[str, Any]:
-    """The saved description, or a ValueError that says what is wrong with it."""
+    """The saved description, or a ValueError that names what is wrong with it."""
     try:
         found: dict[str, Any] = json.loads(bytes(saved.tolist()).decode())
         version, _ = int(found["version"]), (found["kind"], set(found["terms"]), found["frozen"])

@@ -1,4 +1,4 @@
-"""The command ``trainonce``: compare, run, report, recipes, plans."""
+"""The command ``trainonce``: compare, run, report, recipes, plans, explain."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from trainonce.study import Study, Task
 
-#: What a comparison consists of where nothing is said.
+#: The plans of a comparison that names none.
 PLANS = "one-shot,grid,uniform,base,final,replay"
 
 
-class Problem(Exception):  # noqa: N818 it is the user's to solve, not the program's
-    """Something a person can mend, in one sentence."""
+class Problem(Exception):  # noqa: N818 the user's, not the program's
+    """A mistake in the command line or the task, in one sentence."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +63,7 @@ def _together(command: Callable[[argparse.Namespace], int], asked: argparse.Name
             try:
                 task = load_task(asked.task).using(**_settings(asked))
             except (Problem, ImportError, ValueError, OSError):
-                task = None  # the first process meets the same, and says it
+                task = None  # the first process meets the same error and reports it
             return torchrun.follow(task, device)
         asked.workers, asked.device = 0, device
         try:
@@ -174,7 +174,7 @@ def _described(task: Task) -> str:
     return "\n".join(lines)
 
 
-#: How a docstring tells of a parameter: up to the next, or to an empty line.
+#: A parameter in a docstring: up to the next one, or to an empty line.
 PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n:param|\n\n|\Z)", re.DOTALL)
 
 
@@ -185,6 +185,20 @@ def plans_list(asked: argparse.Namespace) -> int:
     for name, about in ABOUT.items():
         print(textwrap.fill(f"{name:<{width}}  {about}", 100, subsequent_indent=" " * (width + 2)))
     print("\nSettings go in brackets: --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
+    return 0
+
+
+def explain(asked: argparse.Namespace) -> int:
+    from trainonce import explain as topics
+
+    if asked.topic is None:
+        print(topics.overview())
+        return 0
+    topic = topics.find(asked.topic)
+    if topic is None:
+        print(topics.unknown(asked.topic), file=sys.stderr)
+        return 2
+    topics.show(topic)
     return 0
 
 
@@ -357,6 +371,9 @@ def _parser() -> argparse.ArgumentParser:
     four.set_defaults(command=recipes)
     five = commands.add_parser("plans", help="list the ways to choose weights")
     five.set_defaults(command=plans_list)
+    six = commands.add_parser("explain", help="say what a warning means and how to fix it, or list all warnings")
+    six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")
+    six.set_defaults(command=explain)
     return parser
 
 

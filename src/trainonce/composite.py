@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from trainonce import checkpoint, distributed, functional, health
-from trainonce.terms import Losses, Present, Values, check_names, collect, present, stacked
-from trainonce.text import is_number, names_error, quoted
+from trainonce import checkpoint, distributed, functional, health, watch
+from trainonce.call_state import CallState
+from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
+from trainonce.text import is_positive, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
     from trainonce.attachment import Attachment
@@ -74,14 +74,14 @@ class CompositeLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.terms = check_names(terms, type(self).__name__)
-        self._init_exponents = _starting_exponents(self.terms, init)
+        self._init_exponents = starting_exponents(self.terms, init)
         self._setup(scale, nonfinite)
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=_parameter_dtype()))
         self.reset_parameters()
-        self._calls.watch_backward(self)
+        self._count_backward_passes()
 
     def _setup(self, scale: float, nonfinite: NonFinite) -> None:
-        if not _is_positive(scale):
+        if not is_positive(scale):
             raise ValueError(f"scale must be a positive number; got {scale!r}.")
         if nonfinite not in get_args(NonFinite):
             raise ValueError(f"nonfinite must be one of {quoted(get_args(NonFinite))}; got {nonfinite!r}.")
@@ -90,15 +90,15 @@ class CompositeLoss(nn.Module):
         self._frozen = False
         self._attachment: Attachment | None = None
         self._tally: Tally | None = None
-        self._recall = _Recall()
+        self._call_state = CallState()
         self._start: Tensor | None = None
-        self._calls = health.CallWatch()
+        self._calls = watch.CallWatch()
 
     def reset_parameters(self) -> None:
         """Set the exponents to their start; needed once after meta-device initialisation and ``to_empty``."""
         with torch.no_grad():
             start = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=self.exponents.device)
-            self.exponents.copy_(distributed.sharded_like(start, self.exponents))
+            self.exponents.copy_(distributed.shard_like(start, self.exponents))
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Keep start and precision under Transformers' ``from_pretrained``.
@@ -109,10 +109,10 @@ class CompositeLoss(nn.Module):
         before = self._parameters.get(name)
         replaced = before is not None and before.is_meta and param is not None and not param.is_meta
         if replaced and self.learned and not self._loading:
-            param = self._materialised(param, before.dtype)  # type: ignore[arg-type, union-attr]
+            param = self._materialise(param, before.dtype)  # type: ignore[arg-type, union-attr]
         super().register_parameter(name, param)
 
-    def _materialised(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+    def _materialise(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
         if distributed.is_sharded(param):
             return param
         from_file = getattr(param, "_is_hf_initialized", False)
@@ -139,8 +139,8 @@ class CompositeLoss(nn.Module):
         if not len(given):
             if tracking:
                 self._note(Values(exponents.new_full((len(self.terms),), math.nan), None))
-            return _nothing(exponents)
-        values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
+            return _zero_loss(exponents)
+        values = Values(stack(self.terms, given, where), None if where is None else self._mark_present(where))
         if values.losses.device != exponents.device:
             raise ValueError(
                 f"The losses are on {values.losses.device}, the criterion is on {exponents.device}. "
@@ -152,20 +152,20 @@ class CompositeLoss(nn.Module):
         if values.present is None:
             total = functional.weighted_sum(weights, values.losses)
         else:
-            total = _sum_of_present(weights, values.losses, values.present.indices)
+            total = functional.sum_of_present(weights, values.losses, values.present.indices)
         return total if self.scale == 1.0 else total * self.scale
 
-    def _present(self, where: tuple[int, ...]) -> Present:
+    def _mark_present(self, where: tuple[int, ...]) -> Present:
         device = self.exponents.device
         if torch.compiler.is_compiling():
-            return present(where, len(self.terms), device)
-        return self._recall.present(where, len(self.terms), device)
+            return mark_present(where, len(self.terms), device)
+        return self._call_state.mark_present(where, len(self.terms), device)
 
     def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
         """The weights, differentiable in the exponents that this call may move."""
         mu: Tensor = exponents
         if type(mu) is not nn.Parameter:
-            mu = distributed.whole(mu)
+            mu = distributed.unshard(mu)
         if mu.dtype.itemsize < 4:
             health.warn(self, health.LowPrecision, dtype=mu.dtype)
             mu = mu.float()
@@ -179,7 +179,7 @@ class CompositeLoss(nn.Module):
             mu = mu.detach() + (mu - mu.detach()) / self.scale
         if torch.compiler.is_compiling():
             return functional.weights(mu)
-        return functional.weights_with(self._recall.zero_like(mu), mu)
+        return functional.weights_with(self._call_state.base_exponent(mu), mu)
 
     def _keep_finite(
         self, given: Tensor | list[Tensor], where: tuple[int, ...] | None
@@ -191,7 +191,7 @@ class CompositeLoss(nn.Module):
         apart = list(given.unbind()) if isinstance(given, Tensor) else given
         if not apart:
             return given, where
-        values = stacked(self.terms, [loss.detach() for loss in apart], where)
+        values = stack(self.terms, [loss.detach() for loss in apart], where)
         finite = torch.isfinite(values).tolist()  # the policy's one read-back
         if all(finite):
             return given, where
@@ -207,22 +207,74 @@ class CompositeLoss(nn.Module):
 
     def _note(self, values: Values) -> None:
         """Remember this call's losses for logs and history; no copy to the host."""
-        self._recall.last = values
+        self._call_state.last = values
         if self._tally is not None:
             self._tally.add(values, fresh=self.exponents.grad is None)
         if not torch.compiler.is_compiling():
-            self._calls.note(self)
+            self._count_call(eager=True)
+
+    def _count_backward_passes(self) -> None:
+        """Count calls by their backward passes until the first one outside torch.compile.
+
+        A compiled call runs none of the Python that counts; the hook of a gradient still does.
+        """
+
+        def count(_: Tensor) -> None:
+            if self._calls.needs_backward:
+                self._count_call(eager=False)
+            else:
+                handle.remove()
+
+        handle = self.exponents.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
+
+    def _count_call(self, *, eager: bool) -> None:
+        """Count a training call. The first checks the placement and starts averaging, if the ranks are up by then."""
+        self._calls.count(self, eager=eager)
+        if self._calls.calls == 1 and distributed.is_distributed():
+            distributed.check_placement(self)
+            if self._attachment is not None:
+                self._attachment.start_averaging()
+
+    # What the attachment and the health checks use; not for users
+
+    def _bind(self, attachment: Attachment, tally: Tally | None) -> None:
+        """Become attached: the exponents get gradients if they are learned, and each call's losses go to ``tally``."""
+        self._attachment, self._tally = attachment, tally
+        self.exponents.requires_grad_(self.learned)
+
+    def _unbind(self) -> None:
+        """Be attached no longer. The exponents keep their gradients: they are still in the optimizer."""
+        self._attachment = self._tally = None
 
     @property
-    def _last(self) -> Values | None:
-        """The losses of the last call under gradients."""
-        return self._recall.last
+    def _last_call(self) -> Values | None:
+        """The losses of the last training call; every call makes a new object."""
+        return self._call_state.last
 
-    def _stepped(self, found_inf: Tensor | None) -> None:
-        """Called after each step of the attached optimizer; a schedule moves on here."""
+    @property
+    def _training_calls(self) -> int:
+        """How many training calls were counted."""
+        return self._calls.calls
+
+    def _base_exponent(self, like: Tensor) -> Tensor:
+        """The base term's exponent, a zero of the dtype and device of ``like`` that is kept between calls."""
+        return self._call_state.base_exponent(like)
 
     def _weights_at(self, exponents: Tensor) -> Tensor:
+        """The weights of all terms when the exponents are these. Weights that are not learned ignore them."""
         return functional.weights(exponents)
+
+    def _weights_of_init(self) -> list[float]:
+        """The weights that ``init`` gives, without asking the device."""
+        top = max(0.0, *self._init_exponents)
+        ratios = [math.exp(mu - top) for mu in (0.0, *self._init_exponents)]
+        return [ratio / sum(ratios) for ratio in ratios]
+
+    def _after_step(self, found_inf: Tensor | None) -> None:
+        """Called after each step of the attached optimizer; a schedule moves on here.
+
+        ``found_inf`` is not 0 where GradScaler had a fused optimizer skip the step, and None where it has no part.
+        """
 
     # What to read
 
@@ -230,7 +282,7 @@ class CompositeLoss(nn.Module):
     def weights(self) -> Tensor:
         """The current weights of all terms, base first; detached, they sum to 1."""
         mu = self.exponents.detach()
-        return functional.weights(mu if type(self.exponents) is nn.Parameter else distributed.whole(mu))
+        return functional.weights(mu if type(self.exponents) is nn.Parameter else distributed.unshard(mu))
 
     @property
     def learned(self) -> bool:
@@ -266,9 +318,9 @@ class CompositeLoss(nn.Module):
                 given, where = collect(self.terms, losses, terms)
                 if not len(given):
                     return self.exponents.new_zeros(())
-                values = Values(stacked(self.terms, given, where), None if where is None else self._present(where))
-        elif self._last is not None:
-            values = self._last
+                values = Values(stack(self.terms, given, where), None if where is None else self._mark_present(where))
+        elif self._last_call is not None:
+            values = self._last_call
         else:
             raise RuntimeError("There is no last call to take the reference of: call the criterion first.")
         start = self._start_weights(values.losses.device)
@@ -290,10 +342,10 @@ class CompositeLoss(nn.Module):
         Nothing is read back from the device until the logger asks for a number.
         """
         scalars = {f"weight/{t}": w for t, w in zip(self.terms, self.weights.unbind(), strict=True)}
-        mu = distributed.whole(self.exponents.detach())
+        mu = distributed.unshard(self.exponents.detach())
         scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
-        if self._last is not None:
-            last = self._last.padded().unbind()
+        if self._last_call is not None:
+            last = self._last_call.padded().unbind()
             scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
             scalars["reference"] = self.reference()
         return scalars
@@ -360,8 +412,8 @@ class CompositeLoss(nn.Module):
         return kept | {
             "_attachment": None,
             "_tally": None,
-            "_recall": _Recall(),
-            "_calls": health.CallWatch(),
+            "_call_state": CallState(),
+            "_calls": watch.CallWatch(),
         }
 
     def get_extra_state(self) -> Tensor:
@@ -409,7 +461,7 @@ class CompositeLoss(nn.Module):
         for key, reorder in self._saved_by_term().items():
             saved = state_dict.get(prefix + key)
             if isinstance(saved, Tensor) and order is not None:
-                saved = distributed.sharded_like(distributed.whole(saved)[reorder(order)], saved)
+                saved = distributed.shard_like(distributed.unshard(saved)[reorder(order)], saved)
             if isinstance(saved, Tensor) and saved.dtype.itemsize < 4:
                 saved = saved.float()
             if saved is not None:
@@ -428,72 +480,9 @@ class CompositeLoss(nn.Module):
         return {"exponents": lambda order: [i - 1 for i in order[1:]]}
 
 
-class _Recall:
-    """What the layer remembers between calls. Apart from the module, whose attributes are slow to set."""
-
-    def __init__(self) -> None:
-        self.last: Values | None = None
-        self._zero: Tensor | None = None
-        self._patterns: dict[tuple[int, ...], Present] = {}
-
-    def zero_like(self, mu: Tensor) -> Tensor:
-        """The base's exponent: the same zero every time, for as long as device and dtype stay."""
-        zero = self._zero
-        if zero is None or zero.dtype != mu.dtype or zero.device != mu.device:
-            self._zero = zero = mu.detach().new_zeros(1)
-        return zero
-
-    def present(self, where: tuple[int, ...], count: int, device: torch.device) -> Present:
-        """Each pattern of absent terms is sent to the device once."""
-        found = self._patterns.get(where)
-        if found is None or found.indices.device != device:
-            if len(self._patterns) >= 256:
-                self._patterns.clear()
-            with torch.inference_mode(False):  # also when first met in validation: training saves them for backward
-                self._patterns[where] = found = present(where, count, device)
-        return found
-
-
-def _sum_of_present(weights: Tensor, losses: Tensor, indices: Tensor) -> Tensor:
-    """The sum over the terms that are there, with the weights they have among all.
-
-    Left at that, the exponents would compare each loss with a total that is too small by what is missing, and fall. So
-    the missing part counts as the mean of the present losses: it adds nothing to the value, and nothing to the gradient
-    of an absent term's exponent, but makes the gradient of the others ``λ_i (l_i - mean)``.
-    """
-    there = weights.index_select(0, indices)
-    total = functional.weighted_sum(there, losses)
-    if not weights.requires_grad:
-        return total
-    share = there.sum()
-    mean = (total / share.clamp_min(torch.finfo(share.dtype).tiny)).detach()
-    return total - mean * (share - share.detach())
-
-
-def _nothing(exponents: nn.Parameter) -> Tensor:
+def _zero_loss(exponents: nn.Parameter) -> Tensor:
     """The loss of a batch from which nothing can be learned: a zero that backward accepts."""
     return (0 * exponents).sum() if exponents.requires_grad else exponents.new_zeros((), requires_grad=True)
-
-
-def _starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
-    auxiliary = terms[1:]
-    if isinstance(init, Mapping):
-        if set(init) != set(auxiliary):
-            raise names_error("init, as a dict with one value for each auxiliary term,", auxiliary, list(init))
-        table = dict(init)
-    else:
-        table = dict.fromkeys(auxiliary, init)
-    for term, value in table.items():
-        if not _is_positive(value):
-            raise ValueError(
-                f"init is the starting ratio of a term's weight to the base weight and must be a positive number; "
-                f"got {value!r} for {term!r}. To start from almost nothing use a small one, such as 1e-3."
-            )
-    return tuple(math.log(table[term]) for term in auxiliary)
-
-
-def _is_positive(value: object) -> bool:
-    return is_number(value) and 0 < cast("float", value) < math.inf
 
 
 def _parameter_dtype() -> torch.dtype:

@@ -2,7 +2,7 @@
 
 Where the criterion lies inside a DistributedDataParallel or FSDP2-sharded module and is called in its forward, the
 wrapper averages the exponents' gradient. Everywhere else (beside the model, ignored by the wrapper) nobody would, and
-the ranks would drift apart without a word. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
+the ranks would drift apart unnoticed. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
 backward pass has accumulated the exponents' gradient, it is averaged over the ranks. That is before clipping and before
 GradScaler looks for infinities, so every rank takes the same decision; averaging twice changes nothing, so it is right
 under accumulation and beside a wrapper that averages too. Only under ``DistributedDataParallel.join`` it must be off
@@ -20,56 +20,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch.distributed.tensor import DTensor
 
     from trainonce.composite import CompositeLoss
 
     Group = dist.ProcessGroup | None
-
-__all__ = ["exponents_of", "keep_out", "model_parameters"]
-
-
-def keep_out(module: nn.Module) -> set[nn.Parameter]:
-    """Take the exponents of every criterion inside ``module`` out of the wrapper's hands; call it before wrapping.
-
-    DistributedDataParallel obeys without more; FSDP2 takes the returned set:
-    ``fully_shard(model, ignored_params=trainonce.keep_out(model))``. :func:`trainonce.attach` then averages the
-    exponents' gradient itself, so the criterion may be called anywhere, also outside the wrapped module's forward.
-
-    >>> from trainonce import CompositeLoss
-    >>> model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": CompositeLoss(["a", "b"])})
-    >>> len(keep_out(model))
-    1
-    """
-    kept = {id(p) for p in exponents_of(module)}
-    names = {name for name, p in module.named_parameters() if id(p) in kept}
-    names |= set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))  # what was kept out before stays out
-    ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
-    ignore(module, names)  # type: ignore[no-untyped-call]
-    return set(exponents_of(module))
-
-
-def model_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """All parameters of ``module`` but the exponents: what to clip by a global norm.
-
-    >>> from trainonce import CompositeLoss
-    >>> model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": CompositeLoss(["a", "b"])})
-    >>> len(list(model.parameters())), len(model_parameters(model))
-    (3, 2)
-    """
-    kept = {id(p) for p in exponents_of(module)}
-    return [p for p in module.parameters() if id(p) not in kept]
-
-
-def exponents_of(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The exponents of every criterion inside ``module``."""
-    from trainonce.composite import CompositeLoss
-
-    for child in module.modules():
-        if isinstance(child, CompositeLoss):
-            yield child.exponents
 
 
 class AverageGradient:
@@ -80,10 +35,11 @@ class AverageGradient:
 
     def __call__(self, parameter: Tensor) -> None:
         if parameter.grad is not None and is_distributed(self.group):
-            average(parameter.grad, self.group)
+            average_(parameter.grad, self.group)
 
 
 def is_distributed(group: Group = None) -> bool:
+    """Whether several ranks train together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
 
 
@@ -96,21 +52,21 @@ def on_any_rank(flag: bool) -> bool:
     return any(flags)
 
 
-def average(tensor: Tensor, group: Group = None) -> None:
+def average_(tensor: Tensor, group: Group = None) -> None:
     """Replace ``tensor`` by its mean over the ranks. Gloo has no mean, so sum and divide."""
     dist.all_reduce(tensor, group=group)
     tensor.div_(dist.get_world_size(group))
 
 
-def spread(tensor: Tensor, group: Group = None) -> Tensor:
+def rank_difference(tensor: Tensor, group: Group = None) -> Tensor:
     """How far the ranks differ, elementwise: maximum minus minimum. A collective call."""
     both = torch.stack((tensor, -tensor))
     dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
     return both.sum(0)
 
 
-def broadcast(tensor: Tensor, group: Group = None) -> None:
-    """Give every rank the first rank's values."""
+def broadcast_(tensor: Tensor, group: Group = None) -> None:
+    """Replace ``tensor`` by the first rank's values."""
     first = 0 if group is None else dist.get_global_rank(group, 0)
     dist.broadcast(tensor, src=first, group=group)
 
@@ -146,6 +102,7 @@ def _ddp_wrappers() -> list[DistributedDataParallel]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
+    """Whether the tensor is a DTensor."""
     if type(tensor) is nn.Parameter or not dist.is_available():
         return False
     from torch.distributed.tensor import DTensor
@@ -153,7 +110,7 @@ def is_sharded(tensor: Tensor) -> bool:
     return isinstance(tensor, DTensor)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def unshard(tensor: Tensor) -> Tensor:
     """The full tensor of a sharded one (a collective call); its gradient is averaged over the ranks on the way back."""
     if not is_sharded(tensor):
         return tensor
@@ -163,7 +120,7 @@ def whole(tensor: Tensor) -> Tensor:
     return sharded.full_tensor(grad_placements=[Partial("avg")] * sharded.device_mesh.ndim)
 
 
-def sharded_like(full: Tensor, tensor: Tensor) -> Tensor:
+def shard_like(full: Tensor, tensor: Tensor) -> Tensor:
     """``full``, which every rank holds, sharded as ``tensor`` is. No communication."""
     if not is_sharded(tensor):
         return full

@@ -1,4 +1,4 @@
-"""Errors that the user can fix, told apart from errors in the code."""
+"""Errors that the user can fix, as opposed to errors in the code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 class InputError(ValueError):
-    """Something a person can mend, such as a missing file: shown as its sentence alone, without a traceback.
+    """A mistake in what the user provides, such as a missing file: the command shows its message without a traceback.
 
-    Raised in a trial it stops the study: the others would fail alike.
+    Raised in a trial it stops the study, since the other trials would fail in the same way.
     """
 
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """What goes wrong in here is a person's to mend: wrong settings, missing packages, files that cannot be used."""
+    """Raise an :class:`InputError` for wrong settings, missing packages and unusable files in the ``with`` block."""
     try:
         yield
     except (ValueError, OSError, ImportError) as error:

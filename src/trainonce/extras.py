@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, and one sentence with the pip line where they are absent."""
+"""Optional packages: imported where they are used; one that is absent raises an error with the pip line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def require(module: str, package: str, extra: str) -> Any:
-    """The module of an optional package, or one sentence that says how to get it."""
+    """The module of an optional package, or an error with the line that installs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, health
+from trainonce import distributed, health, watch
 from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
 from trainonce.history import History
 from trainonce.terms import check_names
@@ -72,7 +72,7 @@ class FixedLoss(CompositeLoss):
     def _show(self) -> None:
         """Let the exponents say what the weights are: minus infinity for 0, infinity where the base has 0."""
         ratios = torch.where(self.fixed[1:] > 0, self.fixed[1:] / self.fixed[0], 0)
-        self.exponents.copy_(distributed.sharded_like(ratios.log(), self.exponents))
+        self.exponents.copy_(distributed.shard_like(ratios.log(), self.exponents))
 
     @property
     def learned(self) -> bool:
@@ -101,7 +101,7 @@ class FixedLoss(CompositeLoss):
 
 
 class ReplayLoss(FixedLoss):
-    """A recorded schedule of weights, fed step by step whatever the losses are. Made by :func:`replay`."""
+    """A recorded schedule of weights, one row per optimizer step whatever the losses are. Made by :func:`replay`."""
 
     schedule: Tensor
     position: Tensor
@@ -133,23 +133,24 @@ class ReplayLoss(FixedLoss):
         with torch.no_grad():
             self.schedule.copy_(self._rows)
             self.position.zero_()
-            self._turn()
+            self._load_row()
 
     def _note(self, values: Values) -> None:
         super()._note(values)
-        if self._attachment is None and self._calls.calls >= health.PATIENCE:
-            health.warn(self, health.NotReplaying, calls=self._calls.calls)
+        if self._attachment is None and self._training_calls >= watch.PATIENCE:
+            health.warn(self, health.NotReplaying, calls=self._training_calls)
 
-    def _stepped(self, found_inf: Tensor | None) -> None:
+    def _after_step(self, found_inf: Tensor | None) -> None:
         """One row on, unless GradScaler skipped the step; all on the device. The last row holds to the end."""
         if self._frozen:
             return
         step = 1 if found_inf is None else (found_inf == 0).to(self.position.device)
         with torch.no_grad():
             self.position.add_(step).clamp_(max=len(self.schedule) - 1)
-            self._turn()
+            self._load_row()
 
-    def _turn(self) -> None:
+    def _load_row(self) -> None:
+        """Make the weights those of the schedule's current row."""
         self.fixed.copy_(self.schedule.index_select(0, self.position)[0])
         self._show()
 

@@ -69,6 +69,22 @@ def weighted_sum(w: Tensor, losses: Tensor) -> Tensor:
     return (w * losses).sum(-1)
 
 
+def sum_of_present(w: Tensor, losses: Tensor, indices: Tensor) -> Tensor:
+    """The sum over the terms that are there, with the weights they have among all.
+
+    Left at that, the exponents would compare each loss with a total that is too small by what is missing, and fall. So
+    the missing part counts as the mean of the present losses: it adds nothing to the value, and nothing to the gradient
+    of an absent term's exponent, but makes the gradient of the others ``λ_i (l_i - mean)``.
+    """
+    there = w.index_select(0, indices)
+    total = weighted_sum(there, losses)
+    if not w.requires_grad:
+        return total
+    share = there.sum()
+    mean = (total / share.clamp_min(torch.finfo(share.dtype).tiny)).detach()
+    return total - mean * (share - share.detach())
+
+
 def composite_grad(exponents: Tensor, losses: Tensor) -> Tensor:
     r"""The gradient of the composite loss with respect to the auxiliary exponents, in closed form.
 
@@ -96,7 +112,7 @@ def regularizer(exponents: Tensor, parts: Collection[str] = REGULARIZER_PARTS) -
     the uniform distribution: the softplus favours the base term (for K = 1 it lies at :math:`\mu = -1.2785`).
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
-    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper prints both.
+    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper has both.
 
     >>> regularizer(torch.tensor([0.0]))
     tensor(0.)
@@ -121,7 +137,7 @@ def regularizer_grad(exponents: Tensor, parts: Collection[str] = REGULARIZER_PAR
             \lambda_i \Bigl(\mu_i - \sum_{j=0}^{K} \lambda_j \mu_j\Bigr) + \sigma(\mu_i), \quad i = 1, \dots, K
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
-    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper prints both.
+    :param parts: Which of ``"negentropy"`` and ``"softplus"`` to sum; the paper has both.
 
     >>> regularizer_grad(torch.tensor([0.0, -1.0]))
     tensor([0.5656, 0.1377])

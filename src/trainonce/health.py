@@ -1,35 +1,17 @@
-"""What goes wrong in practice, said in words: named warnings, each given once per criterion, each with its fix.
+"""Named warnings about what goes wrong in practice, each given once per criterion, each with its fix.
 
 Every warning is a class, so one can be silenced by name:
-``warnings.filterwarnings("ignore", category=trainonce.health.OtherScale)``. The checks look at step 1, 10, 100, 1000
-and every 1000 after; what they need from the device is copied without waiting for it.
+``warnings.filterwarnings("ignore", category=trainonce.health.OtherScale)``. ``health.md`` has a section for each.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import warnings
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
-
-from trainonce import distributed
-from trainonce.readback import Readback, is_capturing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from trainonce.attachment import Attachment
-    from trainonce.composite import CompositeLoss
-
-PATIENCE = 100  # training calls or steps before "nothing moves" is said
-COLLAPSED = 0.99
-DEAD = 1e-4
-SCALES = 100.0
 
 
 class HealthWarning(UserWarning):
@@ -38,8 +20,18 @@ class HealthWarning(UserWarning):
     text: ClassVar[str]
 
     @classmethod
-    def anchor(cls) -> str:
-        return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+    def topic(cls) -> str:
+        """The name of its section in ``health.md``, which ``trainonce explain`` prints."""
+        return topic_of(cls.__name__)
+
+
+def topic_of(name: str) -> str:
+    """The name of a class in the spelling of a topic.
+
+    >>> topic_of("NotMoving")
+    'not-moving'
+    """
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
 class NotInOptimizer(HealthWarning):
@@ -109,7 +101,7 @@ class NotMoving(HealthWarning):
 
 class Collapsed(HealthWarning):
     text = (
-        "The term {term!r} has {weight:.2%} of the weight: the others hardly train any more. The printed rule moves "
+        "The term {term!r} has {weight:.2%} of the weight: the others hardly train any more. The paper's rule moves "
         "weight to the smaller losses; bring the losses to one scale, raise decay, or freeze() earlier."
     )
 
@@ -117,13 +109,13 @@ class Collapsed(HealthWarning):
 class DeadTerm(HealthWarning):
     text = (
         "The term {term!r} no longer takes part: {reason}. If it should, bring its loss to the scale of the base "
-        "term, or raise decay with the printed preset, whose negentropy pulls weights back."
+        "term, or raise decay with preset='paper', whose negentropy pulls weights back."
     )
 
 
 class OtherScale(HealthWarning):
     text = (
-        "The losses differ in scale by {ratio:.0f}x: {largest!r} is {high:.3g}, {smallest!r} is {low:.3g}. The printed "
+        "The losses differ in scale by {ratio:.0f}x: {largest!r} is {high:.3g}, {smallest!r} is {low:.3g}. The paper's "
         "rule compares raw values, so units decide the weights here, not usefulness. Divide each loss by a typical "
         "value of it."
     )
@@ -131,8 +123,8 @@ class OtherScale(HealthWarning):
 
 class RanksDiffer(HealthWarning):
     text = (
-        "The exponents differ between ranks by up to {spread:.3g}: each rank trains another loss. Attach on every rank "
-        "with sync on, and load checkpoints on every rank."
+        "The exponents differ between ranks by up to {difference:.3g}: each rank trains another loss. Attach on every "
+        "rank with sync on, and load checkpoints on every rank."
     )
 
 
@@ -152,8 +144,8 @@ class LowPrecision(HealthWarning):
 
 class SkippedTerm(HealthWarning):
     text = (
-        "The losses {terms} were not finite in a batch and were skipped, as nonfinite='skip' says. This is said once; "
-        "look for the cause."
+        "The losses {terms} were not finite in a batch and were skipped (nonfinite='skip'). Later ones are skipped "
+        "without a warning; look for the cause."
     )
 
 
@@ -194,207 +186,13 @@ def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
     if category.__name__ in given:
         return
     given.add(category.__name__)
-    text = f"{category.text.format(**facts)} [docs/reference/health.md#{category.anchor()}]"
-    warnings.warn(text, category, stacklevel=_level())
+    text = f"{category.text.format(**facts)} Run `trainonce explain {category.topic()}` for the fix."
+    warnings.warn(text, category, stacklevel=_stack_level())
 
 
-def _level() -> int:
+def _stack_level() -> int:
     """How many calls up the user's own line is: a warning points there, not into trainonce or torch."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("trainonce", "torch"):
         frame, level = frame.f_back, level + 1
     return level
-
-
-class CallWatch:
-    """Counts training calls of a criterion and says when nothing trains it."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self._next = 1
-        self._eager = False
-        self._first: Tensor | None = None
-        self._moved: Readback | None = None
-
-    def watch_backward(self, criterion: CompositeLoss) -> None:
-        """Count backward passes until the first call outside torch.compile, whose graphs run no Python of ours."""
-
-        def count(_: Tensor) -> None:
-            if self._eager or self.calls > 10 * PATIENCE:
-                handle.remove()
-            else:
-                self._count(criterion)
-
-        handle = criterion.exponents.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
-
-    def note(self, criterion: CompositeLoss) -> None:
-        self._eager = True
-        self._count(criterion)
-
-    def _count(self, criterion: CompositeLoss) -> None:
-        self.calls += 1
-        if self.calls < self._next:
-            return
-        if self.calls == 1:
-            self._begin(criterion)
-        elif self._first is not None and criterion.learned:
-            self._compare(criterion, self._first)
-
-    def _begin(self, criterion: CompositeLoss) -> None:
-        self._next = PATIENCE
-        self._first = criterion.exponents.detach().clone()
-        if distributed.is_distributed():
-            distributed.check_placement(criterion)
-            if criterion.attachment is not None:
-                criterion.attachment._start_sync()
-
-    def _compare(self, criterion: CompositeLoss, first: Tensor) -> None:
-        attachment = criterion.attachment
-        if attachment is not None:
-            if self.calls >= 10 * PATIENCE:
-                self._first = None
-                if attachment.steps == 0:
-                    warn(criterion, NeverStepped, calls=self.calls)
-            return
-        exponents = criterion.exponents.detach()
-        if criterion.frozen or is_capturing(exponents) or distributed.is_sharded(exponents):
-            return
-        if self._moved is None:
-            self._moved = Readback(_differ(exponents, first.to(exponents.device)))
-        if self._moved.ready():
-            moved = bool(self._moved.value())
-            self._first = None
-            warn(criterion, NotAttached if moved else NotInOptimizer, calls=self.calls)
-
-
-class Sample(NamedTuple):
-    """The state of a criterion at one step, on the host."""
-
-    step: int
-    weights: list[float]
-    exponents: list[float]
-    losses: list[float]
-
-
-class StepWatch:
-    """Takes a sample of an attached criterion at chosen steps and says what is wrong with it."""
-
-    def __init__(self) -> None:
-        self._next = 1
-        self._first: Sample | None = None
-        self._zero: set[str] = set()
-        self._after: Tensor | None = None
-        self._foreign = 0
-        self._idle = 0
-        self._reading: tuple[int, Readback] | None = None
-        self._outside: Readback | None = None
-
-    def idle_step(self, attachment: Attachment) -> None:
-        """A step of the optimizer before which the criterion was not called."""
-        self._idle += 1
-        if self._idle == PATIENCE and attachment.criterion.learned and not attachment.criterion._calls.calls:
-            warn(attachment.criterion, NeverCalled, steps=self._idle)
-
-    def before_step(self, exponents: Tensor) -> None:
-        if self._after is not None:
-            if not is_capturing(exponents):
-                self._outside = Readback(_differ(exponents.detach(), self._after))
-            self._after = None
-
-    def after_step(self, attachment: Attachment, exponents: Tensor) -> None:
-        waiting = attachment.steps >= self._next or self._reading is not None or self._outside is not None
-        if not waiting or is_capturing(exponents):
-            return
-        if attachment.steps >= self._next:
-            self._next = self._next * 10 if self._next < 1000 else self._next + 1000
-            self._take(attachment, exponents)
-        self._look(attachment)
-
-    def _take(self, attachment: Attachment, exponents: Tensor) -> None:
-        criterion, group = attachment.criterion, attachment.group
-        if group.get("weight_decay", 0) != 0:
-            warn(criterion, WeightDecay, weight_decay=group["weight_decay"])
-        found, asked = attachment.replaced_lr_ratio(), attachment.lr_ratio
-        if found is not None:
-            warn(criterion, LearningRateReset, ratio=asked, found=found)
-        if distributed.is_sharded(exponents):
-            return  # its values would need a collective call; the sharding keeps the ranks equal
-        mu = exponents.detach()
-        parts = [criterion.weights, mu, _padded(criterion, mu)]
-        if attachment.synced and distributed.is_distributed(attachment.process_group):
-            parts.append(distributed.spread(mu, attachment.process_group))
-        self._reading = (attachment.steps, Readback(torch.cat([p.to(mu.dtype) for p in parts])))
-        self._after = mu.clone() if criterion.learned else None  # others may show their weights in the exponents
-
-    def _look(self, attachment: Attachment) -> None:
-        criterion = attachment.criterion
-        if self._outside is not None and self._outside.ready():
-            self._foreign += bool(self._outside.value())
-            self._outside = None
-            if self._foreign >= 2:
-                warn(criterion, ChangedElsewhere)
-        if self._reading is None or not self._reading[1].ready():
-            return
-        step, reading = self._reading
-        self._reading = None
-        values, n = reading.value().tolist(), len(criterion.terms)
-        if criterion.learned:
-            sample = Sample(step, values[:n], values[n : 2 * n - 1], values[2 * n - 1 : 3 * n - 1])
-            self._judge(attachment, sample)
-        spread = max(map(abs, values[3 * n - 1 :]), default=0.0)
-        if spread > 0:
-            warn(criterion, RanksDiffer, spread=spread)
-
-    def _judge(self, attachment: Attachment, sample: Sample) -> None:
-        criterion = attachment.criterion
-        first = self._first = sample if criterion.frozen else self._first or sample  # frozen ones need not move
-        zero = {t for t, v in zip(criterion.terms, sample.losses, strict=True) if v == 0}
-        for category, found in diagnose(criterion.terms, sample, first, _starting(criterion), self._zero & zero):
-            warn(criterion, category, **found, **_lr_of(category, attachment))
-        self._zero = zero
-
-
-def diagnose(
-    terms: tuple[str, ...], sample: Sample, first: Sample, start: list[float], zero: set[str]
-) -> Iterator[tuple[type[HealthWarning], dict[str, object]]]:
-    """The warnings a sample calls for. ``start``: the weights of init; ``zero``: terms that were 0 twice running."""
-    if not all(map(math.isfinite, sample.exponents)):
-        yield NotFinite, {"exponents": sample.exponents}
-    if sample.step - first.step >= PATIENCE - 1 and sample.exponents == first.exponents:
-        yield NotMoving, {"steps": sample.step}
-    for term, weight, begin in zip(terms, sample.weights, start, strict=True):
-        if weight > COLLAPSED and 1 - weight < 0.5 * (1 - begin):  # a tiny init starts there, by choice
-            yield Collapsed, {"term": term, "weight": weight}
-        if weight < DEAD and weight < 0.1 * begin:
-            yield DeadTerm, {"term": term, "reason": f"its weight fell to {weight:.1e}"}
-    for term in sorted(zero):
-        yield DeadTerm, {"term": term, "reason": "its loss is exactly 0"}
-    sizes = {t: abs(v) for t, v in zip(terms, sample.losses, strict=True) if v and math.isfinite(v)}
-    if len(sizes) > 1:
-        largest, smallest = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
-        high, low = sizes[largest], sizes[smallest]
-        if high >= SCALES * low and sample.step >= 10:  # at the start a term can be near 0 before it is itself
-            facts = {"ratio": high / low, "largest": largest, "high": high, "smallest": smallest, "low": low}
-            yield OtherScale, facts
-
-
-def _differ(exponents: Tensor, other: Tensor) -> Tensor:
-    """Whether any exponent changed, on the device; NaN that stays NaN did not."""
-    return torch.isclose(exponents, other, rtol=0, atol=0, equal_nan=True).logical_not().any()
-
-
-def _starting(criterion: CompositeLoss) -> list[float]:
-    """The weights of init, without asking the device."""
-    top = max(0.0, *criterion._init_exponents)
-    ratios = [math.exp(mu - top) for mu in (0.0, *criterion._init_exponents)]
-    return [ratio / sum(ratios) for ratio in ratios]
-
-
-def _padded(criterion: CompositeLoss, like: Tensor) -> Tensor:
-    if criterion._last is None:
-        return torch.full((len(criterion.terms),), math.nan, dtype=like.dtype, device=like.device)
-    return criterion._last.padded()
-
-
-def _lr_of(category: type[HealthWarning], attachment: Attachment) -> dict[str, object]:
-    return {"lr": attachment.group["lr"]} if category is NotMoving else {}

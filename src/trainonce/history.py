@@ -45,7 +45,7 @@ class History:
     step that GradScaler skips, or before which the criterion was not called, leaves no row. Steps inside a CUDA graph
     cannot be recorded.
 
-    .. note:: Unless the optimizer is fused, GradScaler tells nobody that it skipped a step. It is noticed when the
+    .. note:: Unless the optimizer is fused, GradScaler does not announce that it skipped a step. It is noticed when the
         exponents' gradient is gone at the next call, as it is after ``zero_grad()``. With ``set_to_none=False``, and
         for a fixed criterion, which has no such gradient, a skipped step's losses count in the means of the next row.
 
@@ -320,7 +320,7 @@ def _encode(lines: list[dict[str, Any]]) -> bytes:
     return "".join(_JSON.encode(line) + "\n" for line in lines).encode()
 
 
-class _Found(NamedTuple):
+class _Content(NamedTuple):
     """What a file holds. ``ends``: where its first line ends, then each row's, in bytes."""
 
     terms: tuple[str, ...]
@@ -329,8 +329,8 @@ class _Found(NamedTuple):
     ends: list[int]
 
 
-def _read(path: Path, content: bytes, owner: History) -> _Found:
-    """A file's rows; a line that cannot be read is left out, and said unless it is the torn end."""
+def _read(path: Path, content: bytes, owner: History) -> _Content:
+    """A file's rows; a line that cannot be read is left out, with a warning unless it is the torn end."""
     head, *lines = content.split(b"\n")
     names = _columns(terms := _terms(path, head))
     steps: list[int] = []
@@ -349,7 +349,7 @@ def _read(path: Path, content: bytes, owner: History) -> _Found:
     if bad:
         health.warn(owner, health.HistoryDamaged, count=bad, path=path)
     rows = torch.tensor(table, dtype=torch.float64, device="cpu").reshape(len(table), len(names))
-    return _Found(terms, steps, rows, ends)
+    return _Content(terms, steps, rows, ends)
 
 
 def _terms(path: Path, head: bytes) -> tuple[str, ...]:

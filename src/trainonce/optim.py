@@ -1,4 +1,4 @@
-"""SGDW as the paper prints it. Torch has SGD with coupled weight decay only."""
+"""SGDW as in the paper. Torch has SGD with coupled weight decay only."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class SGDW(Optimizer):
     >>> w.data
     tensor([0.7500])
 
-    .. note:: The learning rate is inside the momentum buffer, as printed. ``torch.optim.SGD`` keeps it outside, which
-        differs as soon as a schedule changes it.
+    .. note:: The learning rate is inside the momentum buffer, as in the paper. ``torch.optim.SGD`` keeps it outside,
+        which differs as soon as a schedule changes it.
     """
 
     def __init__(

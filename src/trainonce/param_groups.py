@@ -60,7 +60,7 @@ def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | No
         found = [len(optimizer.param_groups) - 1]
         _start_adagrad(optimizer, exponents)
     elif lr is not None:
-        optimizer.param_groups[found[0]]["lr"] = _own(lr)
+        optimizer.param_groups[found[0]]["lr"] = _copy_rate(lr)
     optimizer.param_groups[found[0]][DECAY] = decay
     return found[0]
 
@@ -73,7 +73,7 @@ def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
     return next(i for i, group in enumerate(groups) if any(p is exponents for p in group["params"]))
 
 
-def with_group(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[str, Any] | None:
+def add_group_to_state(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[str, Any] | None:
     """A state saved before attach, completed by the exponents' group as it is now; None if it needs nothing."""
     groups, own = saved["param_groups"], optimizer.param_groups
     complete = len(groups) >= len(own) or (index < len(groups) and DECAY in groups[index])
@@ -81,12 +81,12 @@ def with_group(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[
         return None
     taken = [p for group in groups for p in group["params"]]
     added = {k: v for k, v in own[index].items() if k != "params"}
-    added["lr"] = _scheduled(groups[0], own[index])
+    added["lr"] = _rate_on_schedule(groups[0], own[index])
     added["params"] = [max(taken, default=-1) + 1]
     return {**saved, "param_groups": [*groups[:index], added, *groups[index:]]}
 
 
-def _scheduled(saved: dict[str, Any], added: dict[str, Any]) -> Any:
+def _rate_on_schedule(saved: dict[str, Any], added: dict[str, Any]) -> Any:
     """A group's learning rate where the schedule stands that the saved first group has followed."""
     start, now, own = saved.get("initial_lr"), saved["lr"], added.get("initial_lr", added["lr"])
     if not start or any(isinstance(rate, Tensor) for rate in (start, now, own)):
@@ -98,7 +98,7 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
     first = optimizer.param_groups[0]
     # The model's own settings, also where its group departs from the optimizer's defaults; never its weight decay.
     group: dict[str, Any] = {key: first[key] for key in optimizer.defaults if key in first}
-    group["lr"] = _own(first["lr"] if lr is None else lr)
+    group["lr"] = _copy_rate(first["lr"] if lr is None else lr)
     if "initial_lr" in first:  # a loaded state: the scheduler that comes next looks for it
         group["initial_lr"] = first["initial_lr"] if lr is None else lr
     if "weight_decay" in group:
@@ -111,8 +111,8 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
     return group
 
 
-def _own(rate: float | Tensor) -> float | Tensor:
-    """A tensor of the group's own: schedulers write into it, and one shared with the model's would follow both."""
+def _copy_rate(rate: float | Tensor) -> float | Tensor:
+    """A learning rate of the group's own: schedulers write into a tensor, and a shared one would follow both groups."""
     return rate.clone() if isinstance(rate, Tensor) else rate
 
 
@@ -139,7 +139,7 @@ def _take_out(optimizer: Optimizer, exponents: nn.Parameter) -> None:
             del group["params"][at[0]]
             if "param_names" in group:
                 del group["param_names"][at[0]]
-        elif at:  # a group of its own already, made by hand or by an earlier attach
+        elif at:  # a group of its own already, made by the user or by an earlier attach
             group.setdefault("name", _free_name(optimizer))
             if "weight_decay" in group:
                 group["weight_decay"] = 0.0

@@ -1,7 +1,7 @@
 """Reading the losses a training loop hands over: by keyword, by dict, in a sequence or as one stacked tensor.
 
 The common case is a handful of attribute look-ups and one ``torch.stack``. Only when something is wrong does
-:func:`_explain` look closer, so that the error can say what, the rule, what was found and the fix.
+:func:`_explain` look closer, so that the error can name the rule, what was found and the fix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from trainonce.text import names_error, quoted
+from trainonce.text import is_positive, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +42,8 @@ class Values(NamedTuple):
         return full.index_copy(0, self.present.indices, self.losses)
 
 
-def present(where: tuple[int, ...], count: int, device: torch.device) -> Present:
-    """Made on the host and sent without waiting for the device."""
+def mark_present(where: tuple[int, ...], count: int, device: torch.device) -> Present:
+    """Which of ``count`` terms are there, made on the host and sent without waiting for the device."""
     there = set(where)
     indices = torch.tensor(where, dtype=torch.int64, device="cpu").to(device, non_blocking=True)
     mask = torch.tensor([i in there for i in range(count)], device="cpu").to(device, non_blocking=True)
@@ -51,7 +51,7 @@ def present(where: tuple[int, ...], count: int, device: torch.device) -> Present
 
 
 def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
-    """The term names as a tuple, or an error saying why they cannot be used."""
+    """The term names as a tuple, or an error that says which rule they break."""
     if isinstance(terms, str):
         raise TypeError(
             f"{owner} needs a list of term names, the base first; got the single string {terms!r}. "
@@ -74,17 +74,35 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
     return names
 
 
+def starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
+    """The exponents that ``init`` asks for, or an error that names the rule."""
+    auxiliary = terms[1:]
+    if isinstance(init, Mapping):
+        if set(init) != set(auxiliary):
+            raise names_error("init, as a dict with one value for each auxiliary term,", auxiliary, list(init))
+        table = dict(init)
+    else:
+        table = dict.fromkeys(auxiliary, init)
+    for term, value in table.items():
+        if not is_positive(value):
+            raise ValueError(
+                f"init is the starting ratio of a term's weight to the base weight and must be a positive number; "
+                f"got {value!r} for {term!r}. To start from almost nothing use a small one, such as 1e-3."
+            )
+    return tuple(math.log(table[term]) for term in auxiliary)
+
+
 def collect(
     terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]
 ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
     """The losses that are there, in the order of ``terms``, and which they are (None: all).
 
     A stacked tensor stays as it is; ``None`` marks a term absent from the batch. What carries a gradient is a
-    floating-point tensor; :func:`stacked` finds out about shapes and devices.
+    floating-point tensor; :func:`stack` checks shapes and devices.
     """
     tracking = torch.is_grad_enabled()
     if isinstance(losses, Tensor):
-        if named or losses.shape != (len(terms),) or not _usable(losses, 1, tracking):
+        if named or losses.shape != (len(terms),) or not _is_usable(losses, 1, tracking):
             raise _explain_stacked(terms, losses, named)
         return losses, None
     values = _in_order(terms, losses, named)
@@ -95,7 +113,7 @@ def collect(
         else:
             return cast("list[Tensor]", values), None
     given = [value for value in values if value is not None]
-    if not all(isinstance(value, Tensor) and _usable(value, 0, tracking) for value in given):
+    if not all(isinstance(value, Tensor) and _is_usable(value, 0, tracking) for value in given):
         raise _explain(terms, values) or AssertionError("unreachable")
     if len(given) == len(terms):
         return given, None
@@ -105,16 +123,16 @@ def collect(
     return given, tuple(i for i, value in enumerate(values) if value is not None)
 
 
-def stacked(terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> Tensor:
+def stack(terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> Tensor:
     """The losses of :func:`collect` as one vector."""
     if isinstance(given, Tensor):
         return given
     try:
         losses = torch.stack(given)
     except RuntimeError as error:
-        raise _explain(terms, _spread(terms, given, where)) or error from None
+        raise _explain(terms, _by_term(terms, given, where)) or error from None
     if losses.dim() != 1 or not losses.is_floating_point():
-        raise _explain(terms, _spread(terms, given, where)) or AssertionError("unreachable")
+        raise _explain(terms, _by_term(terms, given, where)) or AssertionError("unreachable")
     return losses
 
 
@@ -143,12 +161,12 @@ def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str,
     return [table.get(name) for name in terms]
 
 
-def _spread(terms: tuple[str, ...], given: list[Tensor], where: tuple[int, ...] | None) -> list[Tensor | None]:
+def _by_term(terms: tuple[str, ...], given: list[Tensor], where: tuple[int, ...] | None) -> list[Tensor | None]:
     there = dict(zip(range(len(terms)) if where is None else where, given, strict=True))
     return [there.get(i) for i in range(len(terms))]
 
 
-def _usable(value: Tensor, dim: int, tracking: bool) -> bool:
+def _is_usable(value: Tensor, dim: int, tracking: bool) -> bool:
     return value.dim() == dim and value.is_floating_point() and (value.requires_grad or not tracking)
 
 
@@ -169,7 +187,7 @@ def _explain(terms: tuple[str, ...], values: list[Tensor | None]) -> Exception |
         if not value.is_floating_point():
             return TypeError(f"The loss {name!r} must be a floating-point tensor; got {value.dtype}.")
         if torch.is_grad_enabled() and not value.requires_grad:
-            return ValueError(_detached(f"The loss {name!r}"))
+            return ValueError(_no_gradient(f"The loss {name!r}"))
     if len({value.device for value in values if value is not None}) <= 1:
         return None
     devices = [f"{n!r} on {v.device}" for n, v in zip(terms, values, strict=True) if v is not None]
@@ -188,10 +206,10 @@ def _explain_stacked(terms: tuple[str, ...], losses: Tensor, named: Mapping[str,
         )
     if not losses.is_floating_point():
         return TypeError(f"The stacked losses must be floating-point; got {losses.dtype}.")
-    return ValueError(_detached("The stacked tensor of losses"))
+    return ValueError(_no_gradient("The stacked tensor of losses"))
 
 
-def _detached(what: str) -> str:
+def _no_gradient(what: str) -> str:
     return (
         f"{what} carries no gradient although gradients are on: it cannot train the model. Remove a .detach(), "
         ".item() or torch.tensor(...) around it; pass None if the term is absent from this batch; or evaluate under "

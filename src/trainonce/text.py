@@ -1,17 +1,18 @@
-"""Words of error messages: quoted names, the likely typing error, what counts as a number."""
+"""Parts of error messages: quoted names, suggestions for misspelled ones, and checks of numbers."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) -> ValueError:
-    """One sentence for wrong names: what was expected, what was found, and the likely typing error."""
+    """The error for wrong names: what was expected, what was found, and the names that were probably meant."""
     text = f"{owner} expects {quoted(expected)}; got {quoted(found) or 'nothing'}."
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
@@ -28,17 +29,23 @@ def names_error(owner: str, expected: Sequence[str], found: Sequence[object]) ->
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the likely one, if there is any."""
+    """A suggestion to end an error about an unknown name; empty if no candidate is similar."""
     guess = _closest(name, list(candidates))
     return f" Did you mean {guess!r}?" if guess else ""
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a real number, numpy's included; True and False are not."""
+    """Whether it is a real number, including numpy's but not True and False."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def is_positive(value: object) -> bool:
+    """Whether it is a finite real number above 0."""
+    return is_number(value) and 0 < cast("float", value) < math.inf
+
+
 def quoted(names: Iterable[object]) -> str:
+    """The names in quotation marks, separated by commas."""
     return ", ".join(repr(name) for name in names)
 
 

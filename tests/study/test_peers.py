@@ -89,7 +89,7 @@ def test_micro_batches_and_skipped_steps_do_not_count_as_steps(method):
         for _ in range(4):
             criterion(dict(zip(TERMS, losses(w, 0), strict=True))).backward()
         optimizer.step()
-        criterion._stepped(torch.ones(1))  # as a step that GradScaler skips
+        criterion._after_step(torch.ones(1))  # as a step that GradScaler skips
     assert len(calls) == (9 if method == "famo" else 5)
 
 

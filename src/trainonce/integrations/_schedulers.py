@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def before_each(act: Callable[[Optimizer], None]) -> Iterator[None]:
-    """Run ``act`` on an optimizer before any scheduler built meanwhile looks at it, perhaps more than once.
+    """Run ``act`` on an optimizer before any scheduler built meanwhile reads it, perhaps more than once.
 
     A scheduler counts the groups in the first lines of its own ``__init__``, before the one it inherits. So that of
     every class is replaced, for as long as the context lasts.
@@ -32,7 +32,7 @@ def before_each(act: Callable[[Optimizer], None]) -> Iterator[None]:
         kinds += kind.__subclasses__()
     own: dict[Any, Any] = {kind: vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)}
 
-    def acting_first(init: Callable[..., None]) -> Callable[..., None]:
+    def act_first(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
         def replacement(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
             optimizer = kwargs.get("optimizer", args[0] if args else None)
@@ -44,7 +44,7 @@ def before_each(act: Callable[[Optimizer], None]) -> Iterator[None]:
 
     try:
         for kind, init in own.items():
-            kind.__init__ = acting_first(init)
+            kind.__init__ = act_first(init)
         yield
     finally:
         for kind, init in own.items():

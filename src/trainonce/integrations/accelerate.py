@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainonce.attachment import Attachment
     from trainonce.composite import CompositeLoss
 
-__all__ = ["attach", "keep_out_of_clipping", "refuse_unsupported", "unwrapped"]
+__all__ = ["attach", "keep_out_of_clipping", "refuse_unsupported", "unwrap"]
 
 _accelerate = extras.require("accelerate", "Accelerate", "accelerate")
 
@@ -59,7 +59,7 @@ def attach(
     refuse_unsupported(accelerator)
     if accelerator.is_fsdp2:
         _check_sharded(optimizer, criterion)
-        attachment = core.attach(unwrapped(optimizer), criterion, decay=decay, **options)
+        attachment = core.attach(unwrap(optimizer), criterion, decay=decay, **options)
         keep_out_of_clipping(accelerator, criterion)
         return attachment
     criterion.to(accelerator.device)
@@ -104,7 +104,7 @@ def refuse_unsupported(accelerator: Accelerator) -> None:
         raise RuntimeError(_CANNOT[kind])
 
 
-def unwrapped(optimizer: Any) -> Any:
+def unwrap(optimizer: Any) -> Any:
     """The torch optimizer inside a prepared one."""
     while isinstance(optimizer, _accelerate.optimizer.AcceleratedOptimizer):
         optimizer = optimizer.optimizer
@@ -112,7 +112,7 @@ def unwrapped(optimizer: Any) -> Any:
 
 
 def _check_sharded(optimizer: Any, criterion: CompositeLoss) -> None:
-    if unwrapped(optimizer) is optimizer:
+    if unwrap(optimizer) is optimizer:
         raise RuntimeError(
             "Under FSDP2 accelerator.prepare makes new parameters, so the criterion is attached after it. Prepare the "
             "model and the optimizer, call attach with the prepared optimizer, then build and prepare the scheduler."

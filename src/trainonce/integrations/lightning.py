@@ -166,9 +166,9 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
         self._check_attachment(criterion, optimizers)
         self._check_checkpoints(trainer)
         # Lightning clips all parameters of an optimizer by one norm. Both methods: one is the user's to override and
-        # may clip by itself, the other is called by hand in manual optimization.
+        # may clip by itself, the other is called by the user in manual optimization.
         for name in ("configure_gradient_clipping", "clip_gradients"):
-            _replace(pl_module, name, _without_exponents, criterion)
+            _replace(pl_module, name, _clip_without_exponents, criterion)
 
     def _attach(self, criterion: CompositeLoss, optimizer: Optimizer) -> None:
         if self.decay is None:
@@ -315,7 +315,7 @@ def _put_back(pl_module: LightningModule, name: str) -> None:
 
 def _is_attached(criterion: CompositeLoss) -> bool:
     """Whether to an optimizer that still exists."""
-    return criterion.attachment is not None and criterion.attachment._optimizer() is not None
+    return criterion.attachment is not None and criterion.attachment.has_optimizer
 
 
 def _leaves(configured: Any) -> Iterator[Any]:
@@ -333,7 +333,7 @@ def _schedulers_of(trainer: Trainer) -> list[Any]:
 
 # What each does to the exponents.
 _CANNOT = {
-    "DeepSpeedStrategy": "DeepSpeed takes the optimizer's step into its own hands, without the hyperparameter decay",
+    "DeepSpeedStrategy": "DeepSpeed steps the optimizer itself, without the hyperparameter decay",
     "FSDPStrategy": "FSDP flattens the exponents together with the model's parameters",
 }
 
@@ -346,7 +346,7 @@ def _check_strategy(strategy: object) -> None:
             )
 
 
-def _without_exponents(criterion: CompositeLoss, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _clip_without_exponents(criterion: CompositeLoss, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Clip as the module does, while the exponents seem to have no gradient.
 
     A module that skips a bad batch here takes all gradients away; then the exponents' does not come back either.

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from trainonce import attachment as core
-from trainonce import distributed, extras
+from trainonce import extras, parameters
 from trainonce.composite import CompositeLoss
 from trainonce.integrations import _schedulers
-from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrapped
+from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrap
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
                 self._attachment = None
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        distributed.keep_out(self.model)  # DDP comes next; so the criterion may be called in compute_loss too
+        parameters.keep_out(self.model)  # DDP comes next; so the criterion may be called in compute_loss too
         return super().create_optimizer(*args, **kwargs)
 
     def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
@@ -91,10 +91,10 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, *args: Any, **kwargs: Any) -> None:
         super()._load_optimizer_and_scheduler(*args, **kwargs)
-        _schedulers.complete([self.lr_scheduler], unwrapped(self.optimizer))
+        _schedulers.complete([self.lr_scheduler], unwrap(self.optimizer))
 
     def _attach(self) -> None:
-        criterion, optimizer = _criterion_of(self), unwrapped(self.optimizer)
+        criterion, optimizer = _criterion_of(self), unwrap(self.optimizer)
         attachment = criterion.attachment
         if self._decay is not None and (attachment is None or attachment is not self._attachment):
             self._attachment = core.attach(
@@ -126,7 +126,7 @@ class _WithoutExponents:
         self._model = model
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        return iter(distributed.model_parameters(self._model))
+        return iter(parameters.model_parameters(self._model))
 
 
 def _numbers(scalars: dict[str, Tensor]) -> dict[str, float]:

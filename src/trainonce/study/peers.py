@@ -18,7 +18,7 @@ from trainonce.extras import require
 from trainonce.fixed import FixedLoss
 from trainonce.study import torchrun
 from trainonce.study.weightings import Weighting
-from trainonce.terms import Values, collect, stacked
+from trainonce.terms import Values, collect, stack
 from trainonce.text import did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class PeerLoss(FixedLoss):
                 f"{type(self.scalarizer).__name__} has no rule for a batch without some of its terms. Leave this plan "
                 "out for tasks with absent terms."
             )
-        values = stacked(self.terms, given, None)
+        values = stack(self.terms, given, None)
         if not torch.is_grad_enabled():
             return super().forward(values)
         self._note(Values(values.detach(), None))
@@ -170,7 +170,7 @@ class PeerLoss(FixedLoss):
             self.fixed.copy_(gradient / gradient.sum())
             self._show()
 
-    def _stepped(self, found_inf: Tensor | None) -> None:
+    def _after_step(self, found_inf: Tensor | None) -> None:
         if found_inf is not None and found_inf.item():  # GradScaler skipped it
             return
         self._stepped_on = True

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 DATA_SETS = (scannet, argoverse2, waymo, nuscenes, sun_rgbd, nyu, kitti)
 LAYOUTS = {data_set.HDF5.name: data_set.HDF5 for data_set in DATA_SETS}
-FOLDERS = (scannet.FOLDERS, folders.DRIVING, sun_rgbd.FOLDERS)
+#: The folder layouts of the five, each once: three data sets share one.
+FOLDERS = tuple(dict.fromkeys(each.FOLDERS for each in (scannet, argoverse2, waymo, nuscenes, sun_rgbd)))
 TRAINED = ("scannet", "argoverse2", "waymo")
 TESTED = ("nuscenes", "sunrgbd")
 

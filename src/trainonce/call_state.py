@@ -1,0 +1,45 @@
+"""What a criterion remembers from one call to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from trainonce.terms import Present, mark_present
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainonce.terms import Values
+
+PATTERNS = 256  # of absent terms that are kept
+
+
+class CallState:
+    """The last call's losses, and small constants that stay on the device.
+
+    It is apart from the module because setting an attribute of a module is slow.
+    """
+
+    def __init__(self) -> None:
+        self.last: Values | None = None
+        self._zero: Tensor | None = None
+        self._patterns: dict[tuple[int, ...], Present] = {}
+
+    def base_exponent(self, like: Tensor) -> Tensor:
+        """The base term's exponent: the same zero every time, for as long as device and dtype stay."""
+        zero = self._zero
+        if zero is None or zero.dtype != like.dtype or zero.device != like.device:
+            self._zero = zero = like.detach().new_zeros(1)
+        return zero
+
+    def mark_present(self, where: tuple[int, ...], count: int, device: torch.device) -> Present:
+        """As :func:`trainonce.terms.mark_present`, but each pattern of absent terms is sent to the device once."""
+        found = self._patterns.get(where)
+        if found is None or found.indices.device != device:
+            if len(self._patterns) >= PATTERNS:
+                self._patterns.clear()
+            with torch.inference_mode(False):  # also when first met in validation: training saves them for backward
+                self._patterns[where] = found = mark_present(where, count, device)
+        return found
