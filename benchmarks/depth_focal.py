@@ -15,13 +15,13 @@ import dataclasses
 import torch
 
 from trainonce.recipes.depth.data.frames import Frame
-from trainonce.recipes.depth.evaluate import seen
+from trainonce.recipes.depth.evaluate import predict
 from trainonce.recipes.depth.generated import rooms
-from trainonce.recipes.depth.metrics import focal
+from trainonce.recipes.depth.metrics import focal_error
 from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.tasks import ROOMS
-from trainonce.recipes.segmentation.model.deeplab import load_weights
+from trainonce.recipes.vision.weights import load_weights
 
 PARTS = (0.25, 0.5, 0.75, 0.95)
 TOGETHER = 10
@@ -58,8 +58,8 @@ def main() -> None:
 
 def errors(network, frames, start: int, count: int, settings, device: torch.device) -> torch.Tensor:
     made = Frame(*frames.frames(range(start, min(start + TOGETHER, count)), device))
-    _, cameras = seen(network, made, settings)
-    return focal(cameras, made.camera).cpu()
+    _, cameras = predict(network, made, settings)
+    return focal_error(cameras, made.camera).cpu()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from trainonce.recipes.depth.data import batches
 from trainonce.recipes.depth.data.frames import Frame
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import TERMS
-from trainonce.recipes.depth.optimisation import clipped, optimizer
+from trainonce.recipes.depth.optimisation import build_optimizer, clip_gradients_
 from trainonce.recipes.depth.tasks import PAPER
 
 STEPS, RUNS = PAPER.steps, 9  # of one run; of the grid
@@ -68,12 +68,12 @@ def main() -> None:
 
 
 def measured(frames, settings, device: torch.device, asked, learned: bool, label: str) -> None:
-    network = training.built(settings, device)
-    steps = optimizer(network, settings)
+    network = training.build_network(settings, device)
+    steps = build_optimizer(network, settings)
     criterion = trainonce.CompositeLoss(TERMS, init=0.1).to(device)
     if learned:
         trainonce.attach(steps, criterion, decay=20.0, lr=settings.lr)
-    objective = training.wrapped(network, settings, device)
+    objective = training.build_objective(network, settings, device)
     shape = batches.shape_of(settings, network.patch, 0, 0)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 
@@ -86,11 +86,11 @@ def measured(frames, settings, device: torch.device, asked, learned: bool, label
     def step(number: int) -> None:
         count = len(frames.members)
         chosen = [batches.Choice(number * count + i, "rooms", i) for i in range(count)]
-        views = batches.prepared(chosen, [frames], settings, shape, 0)
+        views = batches.make_batch(chosen, [frames], settings, shape, 0)
         steps.zero_grad()
-        for part, _ in training._parts(views, settings.parts):
+        for part, _ in training.micro_batches(views, settings.parts):
             part_of(part)
-        clipped(network, criterion, settings)
+        clip_gradients_(network, criterion, settings)
         steps.step()
 
     for number in range(WARM):
@@ -121,7 +121,7 @@ def measured(frames, settings, device: torch.device, asked, learned: bool, label
 def counted(settings, device: torch.device, shape: tuple[int, int]) -> float:
     """The operations of a view's forward and backward pass, by products and convolutions alone, without repetitions."""
     plain = dataclasses.replace(settings, recompute=False, compile=False)
-    objective = training.wrapped(training.built(plain, device), plain, device)
+    objective = training.build_objective(training.build_network(plain, device), plain, device)
     camera = torch.tensor([[shape[1], 0, shape[1] / 2], [0, shape[1], shape[0] / 2], [0, 0, 1.0]])
     views = (torch.zeros(2, 3, *shape), torch.ones(2, *shape), camera.expand(2, 3, 3), torch.zeros(2) > 1)
     with FlopCounterMode(display=False) as counter:

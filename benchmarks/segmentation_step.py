@@ -23,11 +23,12 @@ from PIL import Image
 
 import trainonce
 from trainonce.recipes.segmentation import training
-from trainonce.recipes.segmentation.data import acdc, batches, cityscapes
+from trainonce.recipes.segmentation.data import acdc, cityscapes
 from trainonce.recipes.segmentation.data.scenes import Domains
 from trainonce.recipes.segmentation.generated.streets import scene
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.tasks import PAPER
+from trainonce.recipes.vision.loading import PREFETCHED
 
 TRAIN_IDS = torch.tensor(
     [10, 2, 0, 1, 8, 13, 11], dtype=torch.uint8
@@ -76,7 +77,7 @@ def main() -> None:
 
 def warm(settings) -> int:
     """How many steps come before those that are timed."""
-    return WARM + batches.AHEAD * settings.readers
+    return WARM + PREFETCHED * settings.readers
 
 
 def drawn(folder: Path, count: int) -> Domains:
@@ -100,16 +101,16 @@ def save(root: Path, name: str, picture: torch.Tensor) -> None:
 
 
 def measured(domains: Domains, settings, device: torch.device, learned: bool, label: str) -> None:
-    network = training.built(len(domains.classes), settings, device)
-    optimizer = training.made(network, settings)
+    network = training.build_network(len(domains.classes), settings, device)
+    optimizer = training.build_optimizer(network, settings)
     criterion = trainonce.CompositeLoss(TERMS, init=0.1).to(device)
     if learned:
         trainonce.attach(optimizer, criterion, decay=0.05, preset="softplus", lr=settings.lr)
-    losses = training.wrapped(network, settings, device)
+    losses = training.build_losses(network, settings, device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True)
     begin, end = warm(settings), settings.steps - WATCHED
-    for step, batch in training.fed(domains, settings, 0, device, 0, (0, 1)):
+    for step, batch in training.batches_from(domains, settings, 0, device, 0, (0, 1)):
         optimizer.zero_grad()
         with training.autocast(settings, device):
             terms = losses(*batch)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.recipes import RECIPES
+from trainonce.recipes import RECIPES, BrokenRecipeError, UnknownRecipeError
 from trainonce.study import layout, torchrun
 from trainonce.study.runner import StoppedError
 from trainonce.text import did_you_mean
@@ -140,13 +140,17 @@ def report(asked: argparse.Namespace) -> int:
 
 
 def recipes(asked: argparse.Namespace) -> int:
-    from trainonce.recipes import load
+    from trainonce.recipes import load, names
 
     if asked.name is not None:
         print(_describe(load_task(asked.name)))
         return 0
-    for name in RECIPES:
-        task = load(name)
+    for name in names():
+        try:
+            task = load(name)
+        except BrokenRecipeError as error:
+            print(f"{name}\n{textwrap.indent(textwrap.fill(str(error), 76), '    ')}")
+            continue
         cost = "" if task.seconds is None else f" One training takes about {task.seconds:g} s on one CPU core."
         print(f"{name}\n{textwrap.indent(textwrap.fill(task.about + cost, 76), '    ')}")
         print(f"    terms {', '.join(task.terms)}")
@@ -234,10 +238,10 @@ def load_task(text: str) -> Task:
         sys.path.insert(0, os.getcwd())
         module = _import(text, lambda: importlib.import_module(place))
     else:
-        raise Problem(
-            f"There is no recipe {text!r}; there are: {', '.join(RECIPES)}.{did_you_mean(text, RECIPES)} A task of "
-            "your own is written file.py or file.py:name."
-        )
+        try:
+            return load(text)
+        except UnknownRecipeError as error:
+            raise Problem(f"{error} A task of your own is written file.py or file.py:name.") from None
     tasks = {key: value for key, value in vars(module).items() if isinstance(value, Task)}
     if name:
         if name not in tasks:
@@ -363,7 +367,9 @@ def _parser() -> argparse.ArgumentParser:
     three.add_argument("--interactive", action="store_true", help="with plotly figures")
     three.set_defaults(command=report)
 
-    four = commands.add_parser("recipes", help="list the tasks that come with trainonce, or the settings of one")
+    four = commands.add_parser(
+        "recipes", help="list the recipes, built-in and of installed packages, or the settings of one"
+    )
     four.add_argument("name", nargs="?", metavar="NAME", help="a recipe, or a file as for 'run'")
     four.set_defaults(command=recipes)
     five = commands.add_parser("plans", help="list the ways to choose weights")

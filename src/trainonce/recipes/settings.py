@@ -1,4 +1,4 @@
-"""Settings of a recipe as a dataclass, each with its rule, and a task that takes them one by one."""
+"""The settings of a recipe as a dataclass, each checked by its rule, and as the parameters of a task."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ AT_MOST_1 = math.nextafter(1, 2)
 def check(
     settings: Any, choices: Mapping[str, Sequence[str]], ranges: Mapping[str, tuple[float, float]], sizes: Sequence[str]
 ) -> None:
-    """Hold every setting against its rule, or raise with the setting's name.
+    """Check every setting against its rule, and raise an error that names the setting.
 
-    :param choices: What a text may be.
-    :param ranges: From where to below where a number may be, if not from 0 upwards.
+    :param choices: The values that a text may have.
+    :param ranges: The lower bound of a number, and the upper bound that it must stay below; by default 0 and none.
     :param sizes: Settings that are a height and a width; one whose default is empty may be left out.
     """
     for field in dataclasses.fields(settings):
@@ -51,7 +51,7 @@ def _check_size(settings: Any, name: str, value: Any, needed: bool) -> None:
 
 
 def _check(name: str, default: Any, value: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """What a setting may be is told by its default."""
+    """Check one setting by the type of its default."""
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ValueError(f"The setting {name} is True or False; got {value!r}.")
@@ -66,12 +66,12 @@ def _check(name: str, default: Any, value: Any, ranges: Mapping[str, tuple[float
             raise ValueError(f"The setting {name} is a {kind} of at least {low}{upper}; got {value!r}.")
 
 
-def configured(defaults: S) -> Callable[[Callable[[Trial, S], Any]], Callable[..., Any]]:
-    """Turn a function of a trial and settings into a task's: one keyword-only parameter a setting."""
+def with_settings(defaults: S) -> Callable[[Callable[[Trial, S], Any]], Callable[..., Any]]:
+    """Turn a function of a trial and settings into one of a trial and a keyword-only parameter for each setting."""
 
     def decorate(function: Callable[[Trial, S], Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def trained(trial: Trial, **given: Any) -> Any:
+        def run(trial: Trial, **given: Any) -> Any:
             with user_errors():
                 settings = dataclasses.replace(defaults, **given)  # type: ignore[type-var]
             return function(trial, settings)
@@ -81,8 +81,8 @@ def configured(defaults: S) -> Callable[[Callable[[Trial, S], Any]], Callable[..
             inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=getattr(defaults, f.name)) for f in fields
         ]
         first = inspect.Parameter("trial", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        trained.__doc__ = f"{function.__doc__}\n\n{inspect.getdoc(type(defaults))}"
-        trained.__signature__ = inspect.Signature([first, *each])  # type: ignore[attr-defined]
-        return trained
+        run.__doc__ = f"{function.__doc__}\n\n{inspect.getdoc(type(defaults))}"
+        run.__signature__ = inspect.Signature([first, *each])  # type: ignore[attr-defined]
+        return run
 
     return decorate

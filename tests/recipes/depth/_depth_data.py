@@ -16,7 +16,9 @@ import numpy
 import torch
 from PIL import Image
 
+from trainonce.recipes.depth.data import paper_data
 from trainonce.recipes.depth.data.frames import Frame
+from trainonce.recipes.depth.data.readers import hdf5
 from trainonce.recipes.depth.generated.rooms import frames as generated
 
 SIZE = (48, 64)
@@ -24,7 +26,7 @@ SPARSE = 0.03  # the part of pixels that LiDAR reaches
 FEW = 20  # pixels of a frame that has almost no depth
 
 
-def made(seed, count, kind, size=SIZE, sparse=False):
+def make_frames(seed, count, kind, size=SIZE, sparse=False):
     """Frames; as LiDAR would see them, only some pixels have depth."""
     images, depths, cameras = generated(seed, range(count), kind, size)
     if sparse:
@@ -40,10 +42,41 @@ def with_few(frame, count=FEW):
     return frame._replace(depth=depth)
 
 
+# Reading
+
+
+class Bytes:
+    """An encoded image in memory."""
+
+    def __init__(self, content, name="here.png"):
+        self.content, self.name = content, name
+
+    def __str__(self):
+        return self.name
+
+    def read(self):
+        return self.content
+
+
+def read_hdf5(root, name, **options):
+    """The frames of a data set in HDF5 files."""
+    return hdf5.frames(root, paper_data.LAYOUTS[name], **options)
+
+
+def assert_same(got, expected, scale, camera=True):
+    """Images exactly, depth within half a step, cameras."""
+    assert torch.equal(got.image, expected.image)
+    assert got.image.dtype == torch.uint8
+    assert (got.depth - expected.depth).abs().max() <= 0.5 / scale + 1e-5
+    assert got.depth.dtype == torch.float32
+    if camera:
+        torch.testing.assert_close(got.camera, expected.camera)
+
+
 # Encoding
 
 
-def encoded(image, ending=".png", **options):
+def encode(image, ending=".png", **options):
     """The bytes of an image file."""
     buffer = io.BytesIO()
     image.save(buffer, {".png": "PNG", ".jpg": "JPEG"}[ending], **options)
@@ -52,12 +85,12 @@ def encoded(image, ending=".png", **options):
 
 def colour(image, ending=".png", grey=False):
     picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-    return encoded(picture.convert("L") if grey else picture, ending, **({"quality": 95} if ending == ".jpg" else {}))
+    return encode(picture.convert("L") if grey else picture, ending, **({"quality": 95} if ending == ".jpg" else {}))
 
 
 def sixteen(values):
     """A PNG with one channel of 16 bits."""
-    return encoded(Image.fromarray(values.numpy().astype(numpy.uint16)))
+    return encode(Image.fromarray(values.numpy().astype(numpy.uint16)))
 
 
 def depth16(depth, scale, rotated=False):
@@ -70,10 +103,10 @@ def depth24(depth, scale, legacy=False):
     values, base = (depth * scale).round().long(), 255 if legacy else 256
     parts = [values % base, values // base % base, values // base**2]
     stacked = torch.stack(parts[::-1] if legacy else parts, -1)
-    return encoded(Image.fromarray(stacked.numpy().astype(numpy.uint8)))
+    return encode(Image.fromarray(stacked.numpy().astype(numpy.uint8)))
 
 
-def greyed(image):
+def to_grey(image):
     """What is read of a grey image."""
     picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).convert("L").convert("RGB")
     return torch.from_numpy(numpy.array(picture)).permute(2, 0, 1)
@@ -151,18 +184,18 @@ def write_images(paths, lists, side, scale, frames, *, chunked=False, third="", 
 
 def write_scannet(root, size=SIZE):
     """Two sequences of four frames and one of one; one frame is grey with 24 bits, one has almost no depth."""
-    frames = made(1, 9, "room", size)
+    frames = make_frames(1, 9, "room", size)
     frames[2] = with_few(frames[2])
     sequences = {"scene0000_00": frames[:4], "scene0001_00": frames[4:8], "scene0002_00": frames[8:]}
     lists = {"train.txt": ["scene0000_00", "scene0002_00"], "test.txt": ["scene0001_00"]}
     write_sequences(Path(root, "ScanNetS.hdf5"), lists, "sequences.json", 1000, sequences, three={("scene0000_00", 1)})
-    frames[1] = frames[1]._replace(image=greyed(frames[1].image))
+    frames[1] = frames[1]._replace(image=to_grey(frames[1].image))
     return {"train": [*frames[:4], frames[8]], "test": [frames[6]]}
 
 
 def write_argoverse2(root, size=SIZE):
     """Two sequences; of the one to test with, the first frame is the key frame."""
-    frames = made(2, 8, "street", size, sparse=True)
+    frames = make_frames(2, 8, "street", size, sparse=True)
     lists = {"train.txt": ["log0"], "val.txt": ["log1"]}
     sequences = {"log0": frames[:4], "log1": frames[4:]}
     extra = {"log1": {"keyframe_idx": 0}}
@@ -172,7 +205,7 @@ def write_argoverse2(root, size=SIZE):
 
 def write_waymo(root, size=SIZE):
     """Two sequences of one file and one of fish-eye cameras, which is left out."""
-    frames = made(3, 8, "street", size, sparse=True)
+    frames = make_frames(3, 8, "street", size, sparse=True)
     lists = {"training.txt": ["segment-0", "fisheye"], "validation.txt": ["segment-1"]}
     sequences = {"segment-0": frames[:4], "segment-1": frames[4:], "fisheye": frames[:1]}
     extra = {"segment-0": {"chunk_idx": [0] * 4}, "fisheye": {"camera_model": ["Fisheye624"]}}
@@ -182,7 +215,7 @@ def write_waymo(root, size=SIZE):
 
 def write_nuscenes(root, size=SIZE):
     """Two files; every other camera has 3x4 numbers; the first depth has three channels."""
-    frames = made(4, 6, "street", size, sparse=True)
+    frames = make_frames(4, 6, "street", size, sparse=True)
     paths = [Path(root, "nuscenes", f"nuscenes_{number}.hdf5") for number in range(2)]
     lists = {"train.txt": range(2), "val.txt": range(2, 6)}
     write_images(paths, lists, "intrinsics.json", 256, frames, chunked=True)
@@ -190,14 +223,14 @@ def write_nuscenes(root, size=SIZE):
 
 
 def write_sunrgbd(root, size=SIZE):
-    frames = made(5, 5, "room", size)
+    frames = make_frames(5, 5, "room", size)
     lists = {"alltrain.txt": range(2), "alltest.txt": range(2, 5)}
     write_images([Path(root, "SUNRGB.hdf5")], lists, "intrinsics.json", 1000, frames)
     return {"train": frames[:2], "test": frames[2:]}
 
 
 def write_nyu_hdf5(root, size=SIZE):
-    frames = made(6, 3, "room", size)
+    frames = make_frames(6, 3, "room", size)
     lists = {"nyu_train.txt": range(2), "nyu_test.txt": range(2, 3)}
     write_images([Path(root, "nyuv2.hdf5")], lists, "", 1000, frames, third=" 518.8579", ending=".jpg")
     return {"train": frames[:2], "test": frames[2:]}
@@ -256,7 +289,7 @@ def write_extracted_folder(root, size=SIZE):
         frames = []
         for camera, offset in (("FRONT", 0), ("SIDE_LEFT", 20)):
             segment = Path(root, split, "segment-0")
-            some = made(seed + offset, 2, "street", size, sparse=True)
+            some = make_frames(seed + offset, 2, "street", size, sparse=True)
             some = [frame._replace(camera=some[0].camera) for frame in some]
             save(segment / f"K_{camera}.txt", matrix(some[0].camera))
             for number, frame in enumerate(some):
@@ -269,7 +302,7 @@ def write_extracted_folder(root, size=SIZE):
 
 def write_sun_folder(root, size=SIZE):
     """Scenes whose depth has another name than their image and rotated bits; lists with SUN RGB-D's own long paths."""
-    frames = made(11, 3, "room", size)
+    frames = make_frames(11, 3, "room", size)
     for number, frame in enumerate(frames):
         scene = Path(root, "SUNRGBD/kv2/kinect2data", f"{number:06d}_x")
         save(scene / "image/0000001.png", colour(frame.image))
@@ -304,21 +337,21 @@ NYU_STEP = 9.99547 / 255
 def write_archives(root, *, zipped=True, count=24, size=SIZE):
     """NYU Depth V2, TUM and 7-Scenes; of NYU's frames, three to train on and two to test with take turns."""
     window = {"eigen_crop_rows": [2, size[0] - 1], "eigen_crop_cols": [3, size[1] - 2]}
-    written = {"nyu": made(12, count, "room", size)}
+    written = {"nyu": make_frames(12, count, "room", size)}
     train = [number for number in range(count) if number % 5 < 3]
     test = [number for number in range(count) if number % 5 >= 3]
-    meta = {"K": named(written["nyu"][0].camera), "train": train, "test": test, **window}
+    meta = {"K": camera_entry(written["nyu"][0].camera), "train": train, "test": test, **window}
     members = {"nyuv2_320/meta.json": json.dumps(meta)}
     for number, frame in enumerate(written["nyu"]):
         values = (frame.depth / NYU_STEP - 0.5).round().clamp(0, 255).to(torch.uint8)
         members[f"nyuv2_320/rgb/{number:04d}.jpg"] = colour(frame.image, ".jpg")
-        members[f"nyuv2_320/depth/{number:04d}.png"] = encoded(Image.fromarray(values.numpy()))
+        members[f"nyuv2_320/depth/{number:04d}.png"] = encode(Image.fromarray(values.numpy()))
     for name, key, folders in (
         ("tum_fr1_320", "tum", ("fr1_desk/", "fr1_xyz/")),
         ("sevenscenes_redkitchen_320", "7scenes", ("",)),
     ):
-        written[key] = made(13, 2 * len(folders), "room", size)
-        members[f"{name}/meta.json"] = json.dumps({"K": named(written[key][0].camera)})
+        written[key] = make_frames(13, 2 * len(folders), "room", size)
+        members[f"{name}/meta.json"] = json.dumps({"K": camera_entry(written[key][0].camera)})
         for number, frame in enumerate(written[key]):
             where = f"{name}/{folders[number // 2]}"
             members[f"{where}rgb/{number}.5.jpg"] = colour(frame.image, ".jpg")
@@ -335,6 +368,6 @@ def write_archives(root, *, zipped=True, count=24, size=SIZE):
     return written
 
 
-def named(camera):
+def camera_entry(camera):
     (fx, _, cx), (_, fy, cy), _ = camera.tolist()
     return {"fx": fx, "fy": fy, "cx": cx, "cy": cy}

@@ -57,11 +57,11 @@ def test_projection_of_corners_is_the_matrix_product():
 
 def test_corners_follow_a_resize_a_cut_and_a_mirror():
     before = geometry.project(corners(), cameras())
-    resized = geometry.project(corners(), geometry.resized(cameras(), 2.0, 1.5))
+    resized = geometry.project(corners(), geometry.resize_camera(cameras(), 2.0, 1.5))
     torch.testing.assert_close(resized, before * torch.tensor([[1.5], [2.0]], dtype=torch.float64))
-    cut = geometry.project(corners(), geometry.cropped(cameras(), top=1, left=-3))
+    cut = geometry.project(corners(), geometry.crop_camera(cameras(), top=1, left=-3))
     torch.testing.assert_close(cut, before + torch.tensor([[3.0], [-1.0]], dtype=torch.float64))
-    mirrored = geometry.mirrored(cameras(), SIZE[1])
+    mirrored = geometry.mirror_camera(cameras(), SIZE[1])
     other_side = corners() * torch.tensor([[-1.0], [1.0], [1.0]], dtype=torch.float64)
     seen = geometry.project(other_side, mirrored)
     torch.testing.assert_close(seen[:, 0], SIZE[1] - before[:, 0])
@@ -70,19 +70,21 @@ def test_corners_follow_a_resize_a_cut_and_a_mirror():
 
 def test_each_camera_can_have_its_own_factors():
     factors = torch.tensor([2.0, 3.0], dtype=torch.float64)
-    found = geometry.resized(cameras(), factors, 1.0)
-    torch.testing.assert_close(found[1], geometry.resized(cameras(), 3.0, 1.0)[1])
-    torch.testing.assert_close(geometry.cropped(cameras(), 0.0, factors)[0], geometry.cropped(cameras(), 0.0, 2.0)[0])
+    found = geometry.resize_camera(cameras(), factors, 1.0)
+    torch.testing.assert_close(found[1], geometry.resize_camera(cameras(), 3.0, 1.0)[1])
+    torch.testing.assert_close(
+        geometry.crop_camera(cameras(), 0.0, factors)[0], geometry.crop_camera(cameras(), 0.0, 2.0)[0]
+    )
 
 
 def test_mirrored_rays_are_the_mirror_image():
-    found = geometry.rays(geometry.mirrored(cameras(), SIZE[1]), SIZE)
+    found = geometry.rays(geometry.mirror_camera(cameras(), SIZE[1]), SIZE)
     expected = geometry.rays(cameras(), SIZE).flip(-1) * torch.tensor([-1.0, 1, 1], dtype=torch.float64)[:, None, None]
     torch.testing.assert_close(found, expected)
 
 
 def test_a_camera_is_made_of_its_parts():
-    assert torch.equal(geometry.camera(*geometry.parts(cameras())), cameras())
+    assert torch.equal(geometry.camera_matrix(*geometry.intrinsics(cameras())), cameras())
 
 
 @pytest.mark.parametrize(("focal", "centre", "length"), [(50, 50, 100), (30, 10, 80), (30, -5, 40)])

@@ -7,7 +7,7 @@ import trainonce
 from trainonce.recipes.depth import training
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import TERMS
-from trainonce.recipes.depth.optimisation import clipped, optimizer
+from trainonce.recipes.depth.optimisation import build_optimizer, clip_gradients_
 from trainonce.recipes.depth.settings import Settings
 
 pytestmark = [
@@ -25,11 +25,11 @@ def after(steps, **more):
     """The loss values of some steps, and the network's parameters after them."""
     settings = Settings(**SMALL | {"steps": max(1, steps)} | more)
     torch.manual_seed(0)
-    network = training.built(settings, CUDA)
-    steps_of = optimizer(network, settings)
-    objective = training.wrapped(network, settings, CUDA)
+    network = training.build_network(settings, CUDA)
+    steps_of = build_optimizer(network, settings)
+    objective = training.build_objective(network, settings, CUDA)
     found = []
-    for _, views in training.fed(rooms.load(0, (48, 64), (8, 1, 1)), settings, network.patch, 0, CUDA, 0):
+    for _, views in training.batches_from(rooms.load(0, (48, 64), (8, 1, 1)), settings, network.patch, 0, CUDA, 0):
         if not steps:
             break
         steps_of.zero_grad()
@@ -70,17 +70,17 @@ def test_the_gpu_draws_what_the_cpu_draws():
 def test_nothing_on_the_step_path_waits_for_the_gpu():
     """After two steps torch raises at whatever makes the host wait."""
     settings = Settings(**SMALL | {"steps": 6})
-    network = training.built(settings, CUDA)
-    steps = optimizer(network, settings)
+    network = training.build_network(settings, CUDA)
+    steps = build_optimizer(network, settings)
     criterion = trainonce.CompositeLoss(TERMS).to(CUDA)
     trainonce.attach(steps, criterion, decay=1.0)
-    objective = training.wrapped(network, settings, CUDA)
-    for step, views in training.fed(rooms.load(0, (48, 64), (8, 1, 1)), settings, network.patch, 0, CUDA, 0):
+    objective = training.build_objective(network, settings, CUDA)
+    for step, views in training.batches_from(rooms.load(0, (48, 64), (8, 1, 1)), settings, network.patch, 0, CUDA, 0):
         torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")
         try:
             steps.zero_grad()
             criterion(objective(*views[:4])).backward()
-            clipped(network, criterion, settings)
+            clip_gradients_(network, criterion, settings)
             steps.step()
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -76,7 +76,7 @@ def some_cameras(count, size, seed=0):
     rng = torch.Generator().manual_seed(seed)
     focal = (0.6 + 0.6 * torch.rand(count, generator=rng, dtype=DOUBLE)) * size[1]
     cx, cy = (s * (0.4 + 0.2 * torch.rand(count, generator=rng, dtype=DOUBLE)) for s in (size[1], size[0]))
-    return geometry.camera(focal, focal * 1.05, cx, cy)
+    return geometry.camera_matrix(focal, focal * 1.05, cx, cy)
 
 
 def test_ray_error_is_the_mean_of_the_roots_of_rows():
@@ -108,7 +108,7 @@ def warped_by_a_loop(features, mask, ours, theirs, turned, patch):
     _, rows, columns = features.shape
     if turned:
         features, mask = features.flip(-1), mask.flip(-1)
-        ours = geometry.mirrored(ours[None], columns * patch)[0]
+        ours = geometry.mirror_camera(ours[None], columns * patch)[0]
     out, kept = torch.zeros_like(features), torch.zeros_like(mask)
     for i in range(rows):
         for j in range(columns):
@@ -206,7 +206,7 @@ def test_features_that_are_a_smooth_function_of_direction_cost_little_in_any_vie
     """Features painted on the scene, not on the image: only interpolation and rounding are left."""
     size, patch = (20, 24), 14
     _, _, cameras, _ = pairs(2, size, patch=patch)
-    directions = geometry.rays(geometry.resized(cameras, 1 / patch, 1 / patch), size)
+    directions = geometry.rays(geometry.resize_camera(cameras, 1 / patch, 1 / patch), size)
     features = torch.cat((directions, (2 * directions).sin()), 1)
     masks, flips = torch.ones(4, *size, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)
     exact, rounded = (
@@ -215,7 +215,7 @@ def test_features_that_are_a_smooth_function_of_direction_cost_little_in_any_vie
     assert float(exact) < 0.012
     assert float(rounded) > float(exact)
     features[1] = features[1].flip(-1)
-    flips[1], cameras[1] = True, geometry.mirrored(cameras[1:2], size[1] * patch)[0]
+    flips[1], cameras[1] = True, geometry.mirror_camera(cameras[1:2], size[1] * patch)[0]
     torch.testing.assert_close(losses.invariance(features, masks, cameras, flips, patch), exact)
 
 

@@ -66,9 +66,9 @@ def by_loop(prediction, k, given, reach, window=None, squared=False):
     }
 
 
-def measured(prediction, camera, given, reach, window=None, **more):
+def measure(prediction, camera, given, reach, window=None, **more):
     """The metrics of one image."""
-    found = metrics.measured(prediction[None], camera[None], Frame(*(x[None] for x in given)), reach, window, **more)
+    found = metrics.measure(prediction[None], camera[None], Frame(*(x[None] for x in given)), reach, window, **more)
     assert all(value.shape == (1,) for value in found.values())
     return {name: value[0] for name, value in found.items() if name != "pixels"}
 
@@ -82,7 +82,7 @@ def numbers(found):
 def test_metrics_are_those_of_a_loop(window, squared):
     given = frame()
     prediction = predicted(given.depth)
-    found = measured(prediction, camera(1.1), given, RANGE, window, squared=squared)
+    found = measure(prediction, camera(1.1), given, RANGE, window, squared=squared)
     expected = by_loop(prediction, camera(1.1), given, RANGE, window, squared)
     assert set(found) == set(metrics.METRICS)
     assert 0.1 < expected["f_a"] < 0.9
@@ -94,23 +94,23 @@ def test_each_image_has_its_own_metrics_and_one_without_depth_does_not_count():
     predictions = [predicted(one.depth, seed) for seed, one in enumerate(given)]
     cameras = torch.stack([camera(scale) for scale in (0.9, 1.0, 1.2)])
     whole = Frame(*(torch.stack(part) for part in zip(*given, strict=True)))
-    found = metrics.measured(torch.stack(predictions), cameras, whole, RANGE)
+    found = metrics.measure(torch.stack(predictions), cameras, whole, RANGE)
     assert found["pixels"].tolist()[1] == 0 < min(found["pixels"].tolist()[::2])
     for i in (0, 2):
-        alone = numbers(measured(predictions[i], cameras[i], given[i], RANGE))
+        alone = numbers(measure(predictions[i], cameras[i], given[i], RANGE))
         assert {name: float(found[name][i]) for name in alone} == pytest.approx(alone, rel=1e-6)
 
 
 def test_a_perfect_prediction_is_perfect():
     given = frame()
-    found = numbers(measured(given.depth, given.camera, given, RANGE))
+    found = numbers(measure(given.depth, given.camera, given, RANGE))
     best = {"delta_1": 1, "si_log": 0, "a_rel": 0, "rmse": 0, "rmse_log": 0, "f_a": 0.99, "focal": 0}
     assert found == pytest.approx(best, abs=1e-6)
 
 
 def test_a_wrong_scale_costs_all_but_the_scale_free_metric():
     given = frame()
-    found = numbers(measured(given.depth * 2, given.camera, given, RANGE))
+    found = numbers(measure(given.depth * 2, given.camera, given, RANGE))
     assert found["si_log"] == pytest.approx(0, abs=1e-3)
     assert found["delta_1"] == 0
     assert found["a_rel"] == pytest.approx(1)
@@ -119,7 +119,7 @@ def test_a_wrong_scale_costs_all_but_the_scale_free_metric():
 
 def test_only_the_camera_matters_to_points():
     given = frame()
-    right, wrong = (measured(given.depth, camera(f), given, RANGE) for f in (1.0, 1.3))
+    right, wrong = (measure(given.depth, camera(f), given, RANGE) for f in (1.0, 1.3))
     assert float(right["rmse"]) == float(wrong["rmse"]) == 0
     assert float(wrong["f_a"]) < 0.9 < float(right["f_a"])
 
@@ -127,27 +127,27 @@ def test_only_the_camera_matters_to_points():
 def test_another_size_is_brought_to_the_truths():
     given = frame()
     small = predicted(torch.rand(7, 9) * 5)
-    found = measured(small, geometry.resized(camera()[None], 0.5, 0.5)[0], given, RANGE)
+    found = measure(small, geometry.resize_camera(camera()[None], 0.5, 0.5)[0], given, RANGE)
     larger = F.interpolate(small[None, None], (14, 18), mode="bilinear")[0, 0]
-    assert numbers(found) == numbers(measured(larger, camera(), given, RANGE))
+    assert numbers(found) == numbers(measure(larger, camera(), given, RANGE))
 
 
 def test_what_is_outside_range_and_window_does_not_count():
     given = frame()
     prediction = predicted(given.depth)
     window = (2, 11, 3, 17)
-    before = numbers(measured(prediction, camera(), given, RANGE, window))
+    before = numbers(measure(prediction, camera(), given, RANGE, window))
     changed = prediction.clone()
     changed[:2] = changed[11:] = 100
     changed[:, :3] = changed[:, 17:] = 100
     changed[(given.depth == 0) | (given.depth >= 8) | (given.depth < 0.05)] = 100
     assert not torch.equal(changed, prediction)
-    assert numbers(measured(changed, camera(), given, RANGE, window)) == before
+    assert numbers(measure(changed, camera(), given, RANGE, window)) == before
 
 
 def test_a_window_beyond_the_image_is_named():
     with pytest.raises(ValueError, match=r"lies in its 14x18 image; got \(0, 15, 0, 3\)"):
-        measured(torch.ones(14, 18), camera(), frame(), RANGE, (0, 15, 0, 3))
+        measure(torch.ones(14, 18), camera(), frame(), RANGE, (0, 15, 0, 3))
 
 
 # Points
@@ -158,7 +158,7 @@ def test_nearest_points_are_those_of_a_loop_in_any_block(block):
     rng = torch.Generator().manual_seed(0)
     ours, theirs = (torch.randn(n, 3, generator=rng, dtype=torch.float64) for n in (40, 57))
     for within in (100.0, 0.6):
-        found = metrics.nearest(ours, theirs, within, block)
+        found = metrics.nearest_distances(ours, theirs, within, block)
         for a, b, result in ((ours, theirs, found[0]), (theirs, ours, found[1])):
             for p, d in zip(a.tolist(), result.tolist(), strict=True):
                 exact = min(math.dist(p, q) for q in b.tolist())
@@ -167,20 +167,22 @@ def test_nearest_points_are_those_of_a_loop_in_any_block(block):
 
 def test_small_distances_far_away_keep_their_digits():
     far = torch.tensor([[30.0, 20.0, 110.0], [31.0, 20.0, 115.0]])
-    found, _ = metrics.nearest(far + torch.tensor([0.01, 0, 0]), far, 6.0)
+    found, _ = metrics.nearest_distances(far + torch.tensor([0.01, 0, 0]), far, 6.0)
     torch.testing.assert_close(found.sqrt(), torch.tensor([0.01, 0.01]), rtol=1e-3, atol=0)
 
 
 def test_clouds_of_large_images_are_thinned_out(monkeypatch):
     seen = []
-    original = metrics.nearest
-    monkeypatch.setattr(metrics, "nearest", lambda a, b, *rest: seen.append((len(a), len(b))) or original(a, b, *rest))
+    original = metrics.nearest_distances
+    monkeypatch.setattr(
+        metrics, "nearest_distances", lambda a, b, *rest: seen.append((len(a), len(b))) or original(a, b, *rest)
+    )
     given = frame()
-    found = measured(given.depth, given.camera, given, RANGE, most=60)
+    found = measure(given.depth, given.camera, given, RANGE, most=60)
     ((ours, theirs),) = seen
     assert 30 < ours == theirs <= 60
     assert float(found["f_a"]) == pytest.approx(0.99)
-    without = measured(given.depth, given.camera, given, RANGE, most=0)
+    without = measure(given.depth, given.camera, given, RANGE, most=0)
     assert set(without) == set(metrics.METRICS) - {"f_a"}
     assert len(seen) == 1
 
@@ -188,7 +190,7 @@ def test_clouds_of_large_images_are_thinned_out(monkeypatch):
 @pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
 def test_thinning_takes_pixels_as_torch_would_and_no_more_than_allowed(share):
     valid = torch.rand(100, 130, generator=torch.Generator().manual_seed(0)) < share
-    rows, columns = metrics._spread(valid, 900)
+    rows, columns = metrics._subsample(valid, 900)
     kept = valid[rows, columns]
     assert kept.sum() <= 900
     assert kept.sum() >= min(800, int(valid.sum()))
@@ -200,6 +202,6 @@ def test_a_single_pixel_has_metrics():
     given = frame()
     depth = torch.zeros_like(given.depth)
     depth[3, 4] = 2.0
-    found = numbers(measured(torch.full_like(depth, 2.2), camera(), given._replace(depth=depth), RANGE))
+    found = numbers(measure(torch.full_like(depth, 2.2), camera(), given._replace(depth=depth), RANGE))
     assert found["si_log"] == 0
     assert found["a_rel"] == pytest.approx(0.1)

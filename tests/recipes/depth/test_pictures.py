@@ -36,20 +36,20 @@ def pixels(path):
 
 
 def test_values_are_colours_of_the_scale_and_grey_where_unknown():
-    table = pictures._table("viridis")
+    table = pictures._colour_table("viridis")
     values = torch.tensor([[1.0, 2.0, 4.0, 8.0, 0.0, math.nan]])
-    linear = pictures.coloured(values, 1, 5, "viridis")[:, 0].T
+    linear = pictures.colour_map(values, 1, 5, "viridis")[:, 0].T
     assert linear[:4].tolist() == [table[i].tolist() for i in (0, 64, 191, 255)]
-    log = pictures.coloured(values, 1, 16, "viridis", log=True)[:, 0].T
+    log = pictures.colour_map(values, 1, 16, "viridis", log=True)[:, 0].T
     assert log[:4].tolist() == [table[i].tolist() for i in (0, 64, 128, 191)]
     assert linear[4:].tolist() == log[4:].tolist() == [list(pictures.UNKNOWN)] * 2
 
 
 def test_the_span_leaves_out_the_ends_and_what_is_unknown():
     truth = torch.cat((torch.zeros(500), torch.arange(1, 102).float()))
-    assert pictures.span(truth) == (3.0, 99.0)
-    assert pictures.span(torch.zeros(5)) == (0.1, 1.0)
-    low, high = pictures.span(torch.full((5,), 2.0))
+    assert pictures.colour_range(truth) == (3.0, 99.0)
+    assert pictures.colour_range(torch.zeros(5)) == (0.1, 1.0)
+    low, high = pictures.colour_range(torch.full((5,), 2.0))
     assert low == 2
     assert high > low
 
@@ -65,15 +65,15 @@ def test_truth_and_prediction_share_a_scale_and_the_error_has_its_own(tmp_path):
     picture = pixels(tmp_path / "pictures" / "depth.png")
     assert tile(picture, 0) == (128, 128, 128)
     assert tile(picture, 1) == tile(picture, 2)
-    assert tile(picture, 3) == tuple(pictures._table(pictures.LITTLE_MUCH)[0].tolist())
+    assert tile(picture, 3) == tuple(pictures._colour_table(pictures.LITTLE_MUCH)[0].tolist())
     below = 24 * 6 + panels.GAP
     assert tile(picture, 1, below) == tile(picture, 1)
     assert tile(picture, 2, below) != tile(picture, 2)
-    half = pictures._table(pictures.LITTLE_MUCH)[128]
+    half = pictures._colour_table(pictures.LITTLE_MUCH)[128]
     assert (torch.tensor(tile(picture, 3, below)) - half.int()).abs().max() <= 4
     assert pictures.UNKNOWN in {tuple(c) for c in picture.reshape(-1, 3).unique(dim=0).tolist()}
     bar = picture[panels.HEAD : panels.HEAD + 144, panels.EDGE + 4 * (panels.TILE + panels.GAP) + 3]
-    table = pictures._table(pictures.NEAR_FAR)
+    table = pictures._colour_table(pictures.NEAR_FAR)
     assert torch.equal(bar[[0, -1]], table[[255, 0]])
     assert [p.name for p in (tmp_path / "pictures").iterdir()] == ["depth.png"]
 
@@ -85,7 +85,7 @@ def test_the_nearer_point_covers_the_farther():
     scene = torch.tensor([[0.0, 0, 2], [0, 0, 1], [0.5, 0.25, 1.0]])
     colours = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255]], dtype=torch.uint8)
     for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
-        picture = pictures.rendered(scene[order], colours[order], torch.full((3,), 0.01), STRAIGHT, (12, 16))
+        picture = pictures.render_points(scene[order], colours[order], torch.full((3,), 0.01), STRAIGHT, (12, 16))
         drawn = (picture != pictures.PAPER).any(0).nonzero().tolist()
         assert len(drawn) == 2
         (first, second) = drawn
@@ -97,10 +97,10 @@ def test_the_nearer_point_covers_the_farther():
 def test_near_points_are_large_and_those_behind_or_outside_are_not_drawn():
     scene = torch.tensor([[0.0, 0, 1], [0, 0, -1], [50, 0, 1], [math.inf, 0, 1]])
     colours = torch.zeros(4, 3, dtype=torch.uint8)
-    picture = pictures.rendered(scene, colours, torch.full((4,), 0.3), STRAIGHT, (12, 16))
+    picture = pictures.render_points(scene, colours, torch.full((4,), 0.3), STRAIGHT, (12, 16))
     side = math.ceil(pictures.OVERLAP * 10 * 0.3)
     assert int((picture[0] == 0).sum()) == side**2
-    behind = pictures.rendered(-scene[:1], colours[:1], torch.ones(1), STRAIGHT, (12, 16))
+    behind = pictures.render_points(-scene[:1], colours[:1], torch.ones(1), STRAIGHT, (12, 16))
     assert (behind == pictures.PAPER).all()
 
 

@@ -1,4 +1,4 @@
-"""The depth recipe from end to end, on generated rooms and on miniatures of the real layouts."""
+"""The depth recipe from end to end on generated rooms."""
 
 import json
 import subprocess
@@ -6,19 +6,18 @@ import sys
 
 import pytest
 import torch
-from _depth_data import write_archives, write_folders, write_hdf5
+from _depth_settings import TINY
 from _runs import torchrun, train
 
-from trainonce import cli
-from trainonce.recipes import load
 from trainonce.recipes.depth import evaluate, tasks, training
-from trainonce.recipes.depth.data import batches, frame_files, hdf5, views
+from trainonce.recipes.depth.augmentation.letterbox import letterbox
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
 from trainonce.recipes.depth.model import attention
-from trainonce.recipes.depth.model.network import Predicted
-from trainonce.recipes.depth.optimisation import rate, trained
+from trainonce.recipes.depth.model.network import Prediction
+from trainonce.recipes.depth.optimisation import learning_rate_factor, trainable_parameters
 from trainonce.recipes.depth.settings import Settings
+from trainonce.recipes.vision import output
 from trainonce.study import Study
 from trainonce.study.layout import CHECKPOINT
 
@@ -26,22 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"),
     pytest.mark.filterwarnings("ignore::trainonce.recipes.depth.data.batches.UnreadableFrame"),
 ]
-
-TINY = {
-    "size": (30, 40),
-    "shape": (28, 42),
-    "dim": 32,
-    "heads": 2,
-    "batch": 4,
-    "steps": 4,
-    "evaluations": 2,
-    "limit": 6,
-    "points": 200,
-    "graphed": False,
-}
-
-
-# Rooms
 
 
 def test_rooms_train_and_leave_pictures_and_metrics(tmp_path):
@@ -77,7 +60,7 @@ def test_a_shape_in_other_than_whole_patches_is_told(tmp_path):
 
 
 def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkeypatch):
-    whole, torn = rooms.Generated.frame, []
+    whole, torn = rooms.GeneratedFrames.frame, []
 
     def broken(self, index):
         if not torn:  # the first picture's
@@ -85,7 +68,7 @@ def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkey
             raise OSError("this frame is torn")
         return whole(self, index)
 
-    monkeypatch.setattr(rooms.Generated, "frame", broken)
+    monkeypatch.setattr(rooms.GeneratedFrames, "frame", broken)
     _, folder = train(tmp_path, tasks.rooms, **TINY | {"steps": 1, "evaluations": 0})
     assert torn[0][0] == 2100  # of the test
     assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
@@ -97,7 +80,7 @@ def test_pictures_of_a_network_that_says_nothing_do_not_cost_the_training(tmp_pa
 
     monkeypatch.setattr(training.pictures, "cloud", no_point)
     with pytest.warns(UserWarning, match="No pictures were written: there is no point"):
-        training.common.written({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
+        output.write_or_warn({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
 
 
 def test_a_small_network_learns_what_rooms_are_like(tmp_path):
@@ -169,12 +152,12 @@ def test_pretrained_batch_norms_train_in_flat_parameters_and_half_precision(monk
         more = {"encoder": encoder, "weights": "given", "shape": (32, 48), "precision": "bfloat16", "graphed": graphed}
         settings, device = Settings(**TINY | more | {"steps": 1, "limit": 0}), torch.device("cpu")
         torch.manual_seed(0)
-        network = training.built(settings, device)
-        ((_, views),) = training.fed(rooms.load(0, (30, 40), (6, 1, 1)), settings, 16, 0, device, 0)
+        network = training.build_network(settings, device)
+        ((_, views),) = training.batches_from(rooms.load(0, (30, 40), (6, 1, 1)), settings, 16, 0, device, 0)
         with training.autocast(settings, device):
-            terms = training.wrapped(network, settings, device)(*views[:4])
+            terms = training.build_objective(network, settings, device)(*views[:4])
         sum(terms.values()).backward()
-        grads = [p.grad for parameters in trained(network).values() for p in parameters]
+        grads = [p.grad for parameters in trainable_parameters(network).values() for p in parameters]
         assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads)
         found.append(torch.stack(list(terms.values())))
     torch.testing.assert_close(found[0], found[1], rtol=0.02, atol=0.002)
@@ -184,13 +167,15 @@ def test_parts_of_a_step_are_the_step():
     """Up to what the terms are means over: images and pairs, of which every part has the same number."""
     settings = Settings(**TINY | {"steps": 1, "limit": 0})
     sets = rooms.load(0, (30, 40), counts=(6, 1, 1))
-    ((_, views),) = training.fed(sets, settings, 14, 0, torch.device("cpu"), 0)
+    ((_, views),) = training.batches_from(sets, settings, 14, 0, torch.device("cpu"), 0)
     torch.manual_seed(0)
-    objective = training.wrapped(training.built(settings, torch.device("cpu")), settings, torch.device("cpu"))
+    objective = training.build_objective(
+        training.build_network(settings, torch.device("cpu")), settings, torch.device("cpu")
+    )
     gradients = []
     for count in (1, 2):
         objective.zero_grad()
-        for part, _ in training._parts(views, count):
+        for part, _ in training.micro_batches(views, count):
             (sum(objective(*part[:4]).values()) / count).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in objective.parameters()]))
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
@@ -198,20 +183,22 @@ def test_parts_of_a_step_are_the_step():
 
 def test_a_training_clips_schedules_and_is_evaluated_as_its_average(tmp_path, monkeypatch):
     calls, swapped = [], []
-    monkeypatch.setattr(training, "clipped", lambda *given: calls.append(given[2].clip))
-    swap = training.Average._swap
+    monkeypatch.setattr(training, "clip_gradients_", lambda *given: calls.append(given[2].clip))
+    swap = training.EMA._swap
 
     def noted(average):
         swapped.append(average)
         swap(average)
 
-    monkeypatch.setattr(training.Average, "_swap", noted)
+    monkeypatch.setattr(training.EMA, "_swap", noted)
     settings = TINY | {"average": 0.9, "average_from": 0.0, "steps": 6}
     _, folder = train(tmp_path, tasks.rooms, **settings)
     assert calls == [1.0] * 6
     assert len(swapped) == 2 * 2  # one report and the end, there and back
     rates = [json.loads(line)["lr"] for line in (folder / "history.jsonl").read_text().splitlines()[1:]]
-    assert rates == pytest.approx([0.01 * rate(step, Settings(**settings)) for step in range(6)], rel=1e-5)
+    assert rates == pytest.approx(
+        [0.01 * learning_rate_factor(step, Settings(**settings)) for step in range(6)], rel=1e-5
+    )
     assert rates[-1] < 0.5 * rates[0]
 
 
@@ -232,11 +219,11 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
         patch = 14
 
         def forward(self, images):
-            fitted, _ = views.centred(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
+            fitted, _ = letterbox(frame.image[None], frame.depth[None], frame.camera[None], (56, 56))
             torch.testing.assert_close(images, fitted.images)
-            return Predicted(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
+            return Prediction(fitted.depths.clamp(min=0.1), fitted.cameras, None, None)
 
-    depth, camera = evaluate.seen(Right(), evaluate.stacked([frame], torch.device("cpu")), settings)
+    depth, camera = evaluate.predict(Right(), evaluate.stack_frames([frame], torch.device("cpu")), settings)
     torch.testing.assert_close(camera[0], frame.camera, rtol=1e-4, atol=1e-3)
     assert depth[0].shape == frame.depth.shape
     assert (depth[0] / frame.depth).median() == pytest.approx(1, abs=0.01)
@@ -284,8 +271,8 @@ def test_compiled_blocks_train_as_plain_ones(tmp_path, monkeypatch):
 
     compile_as_usual = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", compile_eagerly)
-    monkeypatch.setattr(attention, "MANY", 1)  # as at the paper's size
-    monkeypatch.setattr(attention, "WIDEST", 16)
+    monkeypatch.setattr(attention, "LARGE", 1)  # as at the paper's size
+    monkeypatch.setattr(attention, "MAX_HEAD_DIM", 16)
     plain, compiling = (
         train(tmp_path / name, tasks.rooms, **TINY, compile=name == "compiled", attention="nystrom")[0]
         for name in ("plain", "compiled")
@@ -300,210 +287,3 @@ def test_compiled_blocks_train_as_plain_ones(tmp_path, monkeypatch):
     assert not any(module.inner in compiled for module in compiled if hasattr(module, "inner"))
     assert compiling.weights == pytest.approx(plain.weights, rel=1e-5)
     assert compiling.metrics == pytest.approx(plain.metrics, rel=1e-3)
-
-
-# Batches
-
-
-def test_sets_are_drawn_equally_often_and_frames_once_an_epoch():
-    sizes = {"large": 6, "small": 2}
-    chosen = [batches.choice(n, sizes, seed=3) for n in range(24)]
-    counts = {name: sum(c.set == name for c in chosen) for name in sizes}
-    assert counts == {"large": 12, "small": 12}
-    first = [c.at for c in chosen if c.set == "large"][:6]
-    assert sorted(first) == list(range(6)) != first
-    assert chosen == [batches.choice(n, sizes, seed=3) for n in range(24)]
-    assert chosen != [batches.choice(n, sizes, seed=4) for n in range(24)]
-
-
-def test_frames_of_several_sizes_stay_in_order():
-    made = [rooms.frame(0, i, size=size) for i, size in enumerate([(24, 32), (30, 40), (24, 32)])]
-    chosen = [batches.Choice(i, "rooms", i) for i in range(3)]
-
-    def group(*members):
-        stack = batches.Frame(*(torch.stack([made[i][k] for i in members]) for k in range(3)))
-        return batches.Group(list(members), stack, stack.camera)
-
-    settings = Settings(**TINY)
-    together = batches.prepared(chosen, [group(0, 2), group(1)], settings, (28, 42), seed=0)
-    alone = [
-        batches.prepared([chosen[i]], [group(i)._replace(members=[0])], settings, (28, 42), seed=0) for i in range(3)
-    ]
-    for part, parts in zip(together, zip(*alone, strict=True), strict=True):
-        torch.testing.assert_close(part, torch.cat(parts))
-
-
-def test_views_made_for_several_steps_are_those_of_each_step(monkeypatch):
-    settings = Settings(**TINY | {"steps": 5, "limit": 0})
-    sets = rooms.load(0, (30, 40), counts=(6, 1, 1), kind="mixed")
-
-    def all_of(most, first=0):
-        monkeypatch.setitem(batches.MOST_STEPS, "cpu", most)
-        return list(training.fed(sets, settings, 14, 0, torch.device("cpu"), first))
-
-    one, several, later = all_of(1), all_of(3), all_of(3, first=4)
-    assert [step for step, _ in one] == [step for step, _ in several] == [1, 2, 3, 4, 5]
-    for (_, a), (_, b) in zip(one, several, strict=True):
-        for x, y in zip(a, b, strict=True):
-            torch.testing.assert_close(x, y)
-    ((step, views_of_it),) = later
-    assert step == 5
-    assert all(torch.equal(x, y) for x, y in zip(views_of_it, several[4][1], strict=True))
-
-
-class Bad:
-    """Three frames: a lost file, one without depth, and a good one."""
-
-    def __len__(self):
-        return 3
-
-    def name(self, index):
-        return f"frame {index}"
-
-    def frame(self, index):
-        if index == 0:
-            raise OSError("it is gone")
-        made = rooms.frame(0, index, size=(24, 32))
-        return made._replace(depth=made.depth * (index == 2))
-
-
-def test_frames_in_memory_are_replaced_alike():
-    with pytest.warns(batches.UnreadableFrame, match="frame 1: it has 0 pixels of known depth"):
-        source = batches.Resident({"bad": Bad()}, Settings(readers=1), torch.device("cpu"))
-    (found,) = source.groups(batches.Order({"bad": 3}, 3, 0, range(1))[0])
-    good = rooms.frame(0, 2, size=(24, 32))
-    assert all(torch.equal(depth, good.depth) for depth in found.frames.depth)
-
-
-def test_what_cannot_be_trained_on_is_replaced_and_said():
-    order = batches.Order({"bad": 3}, 2, 0, range(2))
-    stream = batches.Stream({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
-    with pytest.warns(batches.UnreadableFrame) as said:
-        found = list(stream.batches(order))
-    good = rooms.frame(0, 2, size=(24, 32))
-    images = torch.cat([group.frames.image for step in found for group in step])
-    assert len(images) == 4
-    assert all(torch.equal(image, good.image) for image in images)
-    texts = {str(w.message) for w in said}
-    assert any("frame 0: it is gone" in text for text in texts)
-    assert any("frame 1: it has 0 pixels of known depth, less than 50" in text for text in texts)
-
-
-# The recipes
-
-
-@pytest.mark.parametrize("name", ["rooms", "nyu", "unidepth-paper"])
-def test_the_exponents_learning_rate_is_explicit_and_lets_them_travel(name):
-    """As far as Adam takes them, a learning rate a step: several times from the start, log(0.1), to the base's 0."""
-    lr, settings = load(name).one_shot["lr"], Settings(**load(name).settings)
-    assert lr * sum(rate(step, settings) for step in range(0, settings.steps, 100)) * 100 > 2 * 2.3
-
-
-def test_the_papers_exponents_learn_as_its_model_does():
-    task = load("unidepth-paper")
-    assert task.one_shot["lr"] == Settings(**task.settings).lr
-
-
-def test_the_paper_is_the_paper():
-    task = load("unidepth-paper")
-    settings = Settings(**task.settings)
-    assert (settings.steps, settings.batch, settings.lr, settings.encoder_lr) == (300_000, 64, 1.35e-4, 0.1)
-    assert (settings.encoder, settings.dim, settings.heads, settings.depths) == ("vit-l", 512, 8, (3, 2, 1))
-    assert (settings.weight_decay, settings.constant, settings.clip, settings.attention) == (0.1, 0.25, 1.0, "nystrom")
-    assert (task.one_shot["init"], task.one_shot["decay"]) == (0.1, 20.0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"batch": 6, "parts": 2}, r"batch counts views.*must be a multiple of 4; got 6"),
-        ({"dim": 36, "heads": 2}, r"dim must be a multiple of 8 times heads, 16; got 36"),
-        ({"pixels": 3}, r"pixels is the fewest and the most of a view"),
-        ({"depths": (1, 1)}, r"depths is three whole numbers"),
-        ({"attention": "some"}, r"attention is one of 'full', 'nystrom'; got 'some'"),
-        ({"shape": (10,)}, r"shape is a height and a width"),
-        ({"lr": -1.0}, r"lr is a number of at least 0"),
-        ({"graphed": True}, r"graphed needs a fixed shape, parts=1 and recompute=False"),
-        ({"graphed": True, "shape": (28, 28), "compile": True}, r"compile needs graphed=False"),
-    ],
-)
-def test_a_wrong_setting_is_one_sentence(settings, said):
-    with pytest.raises(ValueError, match=said):
-        Settings(**settings)
-
-
-# Miniatures of the real layouts
-
-
-SMALL = {
-    "graphed": False,
-    "encoder": "vit-tiny",
-    "dim": 32,
-    "heads": 2,
-    "shape": "28,42",
-    "batch": 4,
-    "readers": 1,
-    "points": 200,
-}
-
-
-def command(name, root, *more, code=0, **settings):
-    sets = [part for key, value in (SMALL | settings).items() for part in ("--set", f"{key}={value}")]
-    given = ["run", name, "--data-root", str(root), "--device", "cpu", "--workers", "0", *sets, *map(str, more)]
-    assert cli.main(given) == code
-
-
-@pytest.mark.parametrize("write", [write_hdf5, write_folders])
-def test_unidepth_paper_runs_on_a_miniature(tmp_path, capsys, write):
-    write(tmp_path / "data")
-    command(
-        "unidepth-paper", tmp_path / "data", "--steps", 20, "--out", tmp_path / "out", evaluations=2, average_from=0.5
-    )
-    said = capsys.readouterr().out
-    for expected in ("test/delta_1", "sunrgbd/f_a", "waymo-own/si_log"):
-        assert expected in said
-    (folder,) = (tmp_path / "out" / "trials").iterdir()
-    assert (folder / "network.pt").exists()
-    assert len((folder / "history.jsonl").read_text().splitlines()) == 21
-
-
-@pytest.mark.dist
-def test_unidepth_paper_runs_in_two_processes(tmp_path):
-    write_hdf5(tmp_path / "data")
-    settings = SMALL | {"evaluations": 0}
-    given = ["run", "unidepth-paper", "--data-root", "data", "--steps", "2", "--device", "cpu", "--out", "out"]
-    said = torchrun(tmp_path, *given, *(part for key, v in settings.items() for part in ("--set", f"{key}={v}")))
-    assert said.count("sunrgbd/f_a") == 1
-    (record,) = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())
-    assert record["status"] == "done"
-
-
-def test_nyu_runs_on_a_miniature(tmp_path, capsys):
-    (tmp_path / "data").mkdir()
-    write_archives(tmp_path / "data")
-    given = {"weights": "", "precision": "float32", "evaluations": 0}
-    command("nyu", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", **given)
-    said = capsys.readouterr().out
-    assert "tum/delta_1" in said
-    assert "7scenes/delta_1" in said
-
-
-def test_missing_data_is_one_sentence(tmp_path, capsys):
-    (tmp_path / "data").mkdir()
-    command("unidepth-paper", tmp_path / "data", "--out", tmp_path / "out", code=1)
-    said = capsys.readouterr().err
-    assert said.startswith(
-        f"{tmp_path / 'data'} must hold the data sets 'scannet' (ScanNetS.hdf5, or a folder scannet), "
-    )
-    assert said.count("\n") == 1
-
-
-def test_depth_in_the_wrong_unit_stops_before_training(tmp_path, capsys, monkeypatch):
-    write_hdf5(tmp_path / "data")
-    layout = hdf5.LAYOUTS["scannet"]
-    monkeypatch.setitem(hdf5.LAYOUTS, "scannet", layout._replace(coding=frame_files.Coding(1.0)))
-    command("unidepth-paper", tmp_path / "data", "--steps", 2, "--out", tmp_path / "out", code=1)
-    said = capsys.readouterr().err
-    assert "scannet" in said
-    assert "1000" in said
-    assert "Traceback" not in said

@@ -14,6 +14,11 @@ import torch
 from PIL import Image
 
 from trainonce.recipes.segmentation.data import camvid, cityscapes
+from trainonce.recipes.segmentation.data.label_files import Files, class_table
+from trainonce.recipes.vision.files import Place
+
+#: The layouts of CamVid that :func:`write_camvid` knows.
+LAYOUTS = ("archive", "zip", "segnet", "original")
 
 # Scenes
 
@@ -190,3 +195,22 @@ def coloured(label):
     first, last = (torch.tensor([group[i] for group in of_class])[label] for i in (0, -1))
     even = (torch.arange(label.shape[1]) % 2 == 0)[None, :, None]
     return first.where(even, last)
+
+
+# Single scenes
+
+
+def one_scene(tmp_path, image, label, **kwargs):
+    """A single scene in files."""
+    save(tmp_path / "image.png", image)
+    save(tmp_path / "label.png", label)
+    values = kwargs.pop("values", class_table({0: 0, 1: 1}))
+    return Files((Place(str(tmp_path / "image.png")),), (Place(str(tmp_path / "label.png")),), values, **kwargs)
+
+
+def grey(height=4, width=6, value=0):
+    return torch.full((height, width), value, dtype=torch.uint8)
+
+
+def rgb(height=4, width=6, value=0):
+    return torch.full((height, width, 3), value, dtype=torch.uint8)

@@ -20,18 +20,18 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda")
-DOMAINS = load(0, size=(64, 128)).limited(6)
+DOMAINS = load(0, size=(64, 128)).limit(6)
 
 
 def after(steps, **more):
     """The loss values of some steps, and the network's parameters after them."""
     settings = Settings(**{"crop": (64, 64), "batch": 2, "steps": max(1, steps), "lr": 0.01} | more)
     torch.manual_seed(0)
-    network = training.built(7, settings, CUDA)
-    optimizer = training.made(network, settings)
-    losses = training.wrapped(network, settings, CUDA)
+    network = training.build_network(7, settings, CUDA)
+    optimizer = training.build_optimizer(network, settings)
+    losses = training.build_losses(network, settings, CUDA)
     found = []
-    for _, batch in training.fed(DOMAINS, settings, 0, CUDA, 0, (0, 1)):
+    for _, batch in training.batches_from(DOMAINS, settings, 0, CUDA, 0, (0, 1)):
         if not steps:
             break
         optimizer.zero_grad()
@@ -62,13 +62,13 @@ def test_precision_and_layout_change_little(more):
 
 def test_nothing_on_the_step_path_waits_for_the_gpu():
     settings = Settings(crop=(64, 64), batch=2, steps=6)
-    network = training.built(7, settings, CUDA)
-    optimizer, losses = training.made(network, settings), training.wrapped(network, settings, CUDA)
+    network = training.build_network(7, settings, CUDA)
+    optimizer, losses = training.build_optimizer(network, settings), training.build_losses(network, settings, CUDA)
     criterion = trainonce.CompositeLoss(TERMS).to(CUDA)
     trainonce.attach(optimizer, criterion, decay=0.05, lr=1e-3, history=trainonce.History())
     seen = []
     try:
-        for step, batch in training.fed(DOMAINS, settings, 0, CUDA, 0, (0, 1)):
+        for step, batch in training.batches_from(DOMAINS, settings, 0, CUDA, 0, (0, 1)):
             if step == 3:
                 torch.cuda.set_sync_debug_mode("error")
             optimizer.zero_grad()
@@ -91,7 +91,7 @@ def test_scenes_read_on_the_way_arrive_whole():
     one, two = (
         [
             [tensor.cpu() for tensor in batch]
-            for _, batch in training.fed(
+            for _, batch in training.batches_from(
                 DOMAINS, dataclasses.replace(Settings(crop=(64, 64), steps=3), **more), 0, CUDA, 0, (0, 1)
             )
         ]

@@ -52,7 +52,7 @@ def test_a_small_network_learns_the_streets(tmp_path):
     """The mean intersection over union by day, from what guessing the road everywhere gives to over twice that."""
     settings = {"size": (48, 96), "crop": (48, 64), "evaluations": 0, "lr": 0.05, "steps": 60, "limit": 40}
     learned = train(tmp_path, tasks.streets, "base", **settings)[0].metrics["day/miou"]
-    day = generated.load(0, size=(48, 96)).limited(40).others["day"]
+    day = generated.load(0, size=(48, 96)).limit(40).others["day"]
     road = [(day.label(i) == 2).float().mean().item() for i in range(40)]
     guessed = 100 * sum(road) / 40 / 7
     assert learned > 2 * guessed > 5
@@ -135,7 +135,7 @@ import torch
 from trainonce.recipes.segmentation import evaluate, training
 from trainonce.recipes.segmentation.tasks import streets  # the task of this file
 
-real, calls = training.counted, []
+real, calls = training.confusion_matrix, []
 
 
 def told(network, *given):
@@ -152,7 +152,7 @@ def told(network, *given):
     return found
 
 
-training.counted = told
+training.confusion_matrix = told
 """
 
 
@@ -334,14 +334,14 @@ def test_camvid_runs_on_the_real_images(tmp_path, capsys):
 
 def test_the_rate_falls_to_nothing():
     constant, poly = Settings(steps=10), Settings(steps=10, schedule="poly")
-    assert [training.rate(s, constant) for s in (0, 5, 10)] == [1, 1, 1]
-    assert [training.rate(s, poly) for s in (0, 5, 10)] == [1, pytest.approx(0.5**0.9), 0]
+    assert [training.learning_rate_factor(s, constant) for s in (0, 5, 10)] == [1, 1, 1]
+    assert [training.learning_rate_factor(s, poly) for s in (0, 5, 10)] == [1, pytest.approx(0.5**0.9), 0]
 
 
 def test_the_head_has_its_own_rate_and_frozen_parameters_are_left_out():
     settings = Settings(lr=0.1, head_lr=10.0, batch_norm="frozen")
-    network = training.built(3, settings, torch.device("cpu"))
-    encoder, head = training.made(network, settings).param_groups
+    network = training.build_network(3, settings, torch.device("cpu"))
+    encoder, head = training.build_optimizer(network, settings).param_groups
     assert (encoder["lr"], head["lr"]) == (0.1, 1.0)
     assert all(p.requires_grad for group in (encoder, head) for p in group["params"])
     assert len(head["params"]) == 8
@@ -351,7 +351,7 @@ def test_no_pictures_are_no_reason_to_lose_a_training(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ImportError("no matplotlib")
 
-    monkeypatch.setattr(training.panels, "panel", broken)
+    monkeypatch.setattr(training.pictures, "write_panel", broken)
     with pytest.warns(UserWarning, match="No pictures were written: no matplotlib"):
         record, _ = train(tmp_path, tasks.streets, **TINY)
     assert record.status == "done"

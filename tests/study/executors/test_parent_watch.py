@@ -12,7 +12,7 @@ SCRIPT = """
 import multiprocessing, os, sys, time
 import torch
 from types import SimpleNamespace
-from trainonce.recipes.segmentation.data.batches import loader
+from trainonce.recipes.vision.loading import data_loader
 
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):
@@ -22,7 +22,7 @@ class Numbers(torch.utils.data.Dataset):
 
 if __name__ == "__main__":
     multiprocessing.set_start_method(sys.argv[1])
-    for pid in loader(Numbers(), SimpleNamespace(readers=1), torch.device("cpu")):
+    for pid in data_loader(Numbers(), SimpleNamespace(readers=1), torch.device("cpu")):
         print(pid, flush=True)
         time.sleep(0.2)
 """

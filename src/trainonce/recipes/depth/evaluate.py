@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainonce.recipes.depth.data import views
-from trainonce.recipes.depth.data.batches import UnreadableFrame
-from trainonce.recipes.depth.data.frames import Frame, made
-from trainonce.recipes.depth.metrics import METRICS, measured
-from trainonce.recipes.segmentation.data.batches import at_once, named
+from trainonce.recipes.depth.augmentation.letterbox import letterbox
+from trainonce.recipes.depth.data.batches import UNREADABLE, UnreadableFrame
+from trainonce.recipes.depth.data.frames import Frame, generate
+from trainonce.recipes.depth.metrics import METRICS, measure
+from trainonce.recipes.vision.loading import error_with_name, read_all
+from trainonce.recipes.vision.precision import inference_autocast
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trainonce.recipes.depth.data.frames import Examined
-    from trainonce.recipes.depth.model.network import Predicted, UniDepth
+    from trainonce.recipes.depth.data.frames import EvaluationSet
+    from trainonce.recipes.depth.model.network import Prediction, UniDepth
     from trainonce.recipes.depth.settings import Settings
 
-TOGETHER = 16  # frames of one size that the network sees at a time
+GROUP = 16  # frames of one size that the network sees at a time
 
 
-def stacked(frames: Sequence[Frame], device: torch.device) -> Frame:
-    """Frames of one size as one, on the device, wherever each of them is."""
+def stack_frames(frames: Sequence[Frame], device: torch.device) -> Frame:
+    """Frames of one size, stacked, on the device, wherever each of them is."""
 
     def whole(part: Sequence[Tensor]) -> Tensor:
         apart = len({one.device for one in part}) > 1
@@ -37,17 +38,16 @@ def stacked(frames: Sequence[Frame], device: torch.device) -> Frame:
     return Frame(*map(whole, zip(*frames, strict=True)))
 
 
-def seen(network: UniDepth, frames: Frame, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Depth and cameras of stacked frames, as the network sees them, at the frames' own size."""
-    device = frames.image.device
-    fitted, undo = views.centred(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-        found: Predicted = network(fitted.images)
+def predict(network: UniDepth, frames: Frame, settings: Settings) -> tuple[Tensor, Tensor]:
+    """The network's depth and cameras for stacked frames, at the frames' own size."""
+    fitted, undo = letterbox(*frames, _shape(settings, network.patch, frames.image.shape[-2:]))
+    with torch.no_grad(), inference_autocast(settings, frames.image.device):
+        found: Prediction = network(fitted.images)
     return undo.depths(found.depth.float()), undo.cameras(found.camera.float())
 
 
 def _shape(settings: Settings, patch: int, size: tuple[int, ...]) -> tuple[int, int]:
-    """Of what the network sees: the shape of training, or where that varies as many pixels as it has at most."""
+    """The shape that a frame is evaluated at: that of training or, where that varies, its largest number of pixels."""
     if settings.shape:
         wanted = (float(settings.shape[0]), float(settings.shape[1]))
     else:
@@ -57,22 +57,22 @@ def _shape(settings: Settings, patch: int, size: tuple[int, ...]) -> tuple[int, 
     return height, width
 
 
-def scored(
-    network: UniDepth, examined: Examined, settings: Settings, device: torch.device, *, all_of_it: bool = True
+def mean_metrics(
+    network: UniDepth, examined: EvaluationSet, settings: Settings, device: torch.device, *, with_points: bool = True
 ) -> dict[str, float]:
     """The mean of each metric over the frames of a set, of all processes.
 
-    :param all_of_it: Otherwise without the distances of point clouds, which take longest.
+    :param with_points: Whether the distances of point clouds, which take longest, are measured as well.
     """
     was_training = network.training
     network.eval()
-    most = settings.points if all_of_it else 0
+    most = settings.points if with_points else 0
     names = [name for name in METRICS if most or name != "f_a"]
     sums = torch.zeros(1 + len(names), dtype=torch.float64, device=device)  # first the number of frames
     for group in _groups(examined, settings, device):
-        frames = stacked(group, device)
-        depths, cameras = seen(network, frames, settings)
-        found = measured(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
+        frames = stack_frames(group, device)
+        depths, cameras = predict(network, frames, settings)
+        found = measure(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
         counts = found["pixels"] > 0
         values = torch.stack([torch.ones_like(found["focal"]), *(found[name] for name in names)]).double()
         sums += torch.where(counts, values, 0.0).sum(1)
@@ -84,32 +84,32 @@ def scored(
     return {name: 100 * value if name in PERCENT else value for name, value in means.items()}
 
 
-#: What is told in percent.
+#: The metrics that are in percent.
 PERCENT = ("delta_1", "f_a", "focal")
 
 
-def _groups(examined: Examined, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
+def _groups(examined: EvaluationSet, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
     """The frames of this process, those of one size together."""
     mine = range(torchrun.rank(), len(examined.frames), torchrun.world_size())
     group: list[Frame] = []
-    for start in range(0, len(mine), TOGETHER):
-        part = mine[start : start + TOGETHER]
-        if (generated := made(examined.frames, part, device)) is not None:
+    for start in range(0, len(mine), GROUP):
+        part = mine[start : start + GROUP]
+        if (generated := generate(examined.frames, part, device)) is not None:
             yield [Frame(*each) for each in zip(*generated, strict=True)]
             continue
 
         def read(i: int, part: range = part) -> Frame | str:
             try:
                 return examined.frames.frame(part[i])
-            except (OSError, ValueError, KeyError) as error:
-                return named(examined.frames.name(part[i]), error)
+            except UNREADABLE as error:
+                return error_with_name(examined.frames.name(part[i]), error)
 
-        for frame in at_once(read, len(part), settings.readers):
+        for frame in read_all(read, len(part), settings.readers):
             if isinstance(frame, str):
                 text = f"A frame cannot be read, and is left out of the metrics: {frame}"
                 warnings.warn(text, UnreadableFrame, stacklevel=2)
                 continue
-            if group and (len(group) == TOGETHER or frame.depth.shape != group[0].depth.shape):
+            if group and (len(group) == GROUP or frame.depth.shape != group[0].depth.shape):
                 yield group
                 group = []
             group.append(frame)

@@ -1,8 +1,8 @@
-"""Pinhole cameras: the rays of their pixels, and what becomes of a camera when its image is resized, cut or mirrored.
+"""Pinhole cameras: the rays of their pixels, and how a camera changes when its image is resized, cropped or mirrored.
 
-A place in an image is continuous: the left edge is 0, the right edge the width, the middle of the first pixel
+Image coordinates are continuous: the left edge is 0, the right edge the width, the centre of the first pixel
 (0.5, 0.5). A camera is ((fx, 0, cx), (0, fy, cy), (0, 0, 1)) in pixels; it looks along +z, x points right, y down.
-With that convention resizing scales a camera and nothing else, and cutting shifts its centre and nothing else.
+With that convention resizing scales a camera and nothing else, and cropping shifts its centre and nothing else.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 
 
 def rays(cameras: Tensor, size: tuple[int, int]) -> Tensor:
-    """The directions that the middles of pixels look in.
+    """The directions of the pixels' centres.
 
     :param cameras: (batch, 3, 3).
     :param size: Height and width of the image.
-    :return: Of length 1, (batch, 3, height, width). Gradients flow into the cameras.
+    :return: Unit vectors, (batch, 3, height, width). Gradients flow into the cameras.
     """
     x, y = _slopes(cameras, size)
     z = (1 + x.square() + y.square()).rsqrt()
@@ -27,7 +27,7 @@ def rays(cameras: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def points(depths: Tensor, cameras: Tensor) -> Tensor:
-    """Where in space the pixels are, in metres.
+    """The points in space that the pixels show, in metres.
 
     :param depths: Along the optical axis, (batch, height, width).
     :return: (batch, 3, height, width); the origin where a depth is 0.
@@ -37,22 +37,22 @@ def points(depths: Tensor, cameras: Tensor) -> Tensor:
 
 
 def project(places: Tensor, cameras: Tensor) -> Tensor:
-    """Where in the image points of space are seen.
+    """The image coordinates of points in space.
 
     :param places: In front of the camera, (batch, 3, ...).
-    :return: Horizontal and vertical place, (batch, 2, ...).
+    :return: Horizontal and vertical coordinates, (batch, 2, ...).
     """
     x, y, z = places.unbind(1)
     one = (-1,) + (1,) * (x.dim() - 1)
-    fx, fy, cx, cy = (value.reshape(one) for value in parts(cameras))
+    fx, fy, cx, cy = (value.reshape(one) for value in intrinsics(cameras))
     return torch.stack((fx * x / z + cx, fy * y / z + cy), 1)
 
 
 # Cameras
 
 
-class Parts(NamedTuple):
-    """The four numbers of each camera, (batch,)."""
+class Intrinsics(NamedTuple):
+    """Focal lengths and principal point of each camera, (batch,)."""
 
     fx: Tensor
     fy: Tensor
@@ -60,33 +60,34 @@ class Parts(NamedTuple):
     cy: Tensor
 
 
-def parts(cameras: Tensor) -> Parts:
+def intrinsics(cameras: Tensor) -> Intrinsics:
+    """The four numbers of cameras (batch, 3, 3)."""
     fx, _, cx, _, fy, cy, *_ = cameras.flatten(1).unbind(1)
-    return Parts(fx, fy, cx, cy)
+    return Intrinsics(fx, fy, cx, cy)
 
 
-def camera(fx: Tensor, fy: Tensor, cx: Tensor, cy: Tensor) -> Tensor:
+def camera_matrix(fx: Tensor, fy: Tensor, cx: Tensor, cy: Tensor) -> Tensor:
     """Cameras (batch, 3, 3) from their four numbers, (batch,)."""
     zero, one = torch.zeros_like(fx), torch.ones_like(fx)
     return torch.stack((fx, zero, cx, zero, fy, cy, zero, zero, one), -1).reshape(*fx.shape, 3, 3)
 
 
-def resized(cameras: Tensor, height: float | Tensor, width: float | Tensor) -> Tensor:
-    """The cameras of images whose height and width became so many times as large; numbers, or one per camera."""
-    fx, fy, cx, cy = parts(cameras)
-    return camera(fx * width, fy * height, cx * width, cy * height)
+def resize_camera(cameras: Tensor, height: float | Tensor, width: float | Tensor) -> Tensor:
+    """The cameras of images resized by factors of their height and width: numbers, or one per camera."""
+    fx, fy, cx, cy = intrinsics(cameras)
+    return camera_matrix(fx * width, fy * height, cx * width, cy * height)
 
 
-def cropped(cameras: Tensor, top: float | Tensor, left: float | Tensor) -> Tensor:
-    """The cameras of images of which so many pixels at the top and the left went; negative: were added."""
-    fx, fy, cx, cy = parts(cameras)
-    return camera(fx, fy, cx - left, cy - top)
+def crop_camera(cameras: Tensor, top: float | Tensor, left: float | Tensor) -> Tensor:
+    """The cameras of images cropped by so many pixels at the top and the left; negative: padded."""
+    fx, fy, cx, cy = intrinsics(cameras)
+    return camera_matrix(fx, fy, cx - left, cy - top)
 
 
-def mirrored(cameras: Tensor, width: float | Tensor) -> Tensor:
+def mirror_camera(cameras: Tensor, width: float | Tensor) -> Tensor:
     """The cameras of images that were mirrored left to right."""
-    fx, fy, cx, cy = parts(cameras)
-    return camera(fx, fy, width - cx, cy)
+    fx, fy, cx, cy = intrinsics(cameras)
+    return camera_matrix(fx, fy, width - cx, cy)
 
 
 def field_of_view(focal: float, centre: float, length: float) -> float:
@@ -100,6 +101,6 @@ def field_of_view(focal: float, centre: float, length: float) -> float:
 
 def _slopes(cameras: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """x / z of every column, (batch, 1, width), and y / z of every row, (batch, height, 1)."""
-    fx, fy, cx, cy = (value[:, None] for value in parts(cameras))
+    fx, fy, cx, cy = (value[:, None] for value in intrinsics(cameras))
     rows, columns = (torch.arange(0.5, count, device=cameras.device, dtype=cameras.dtype) for count in size)
     return ((columns - cx) / fx)[:, None, :], ((rows - cy) / fy)[:, :, None]

@@ -1,6 +1,6 @@
-"""How good predictions are: of each image first, then the mean over images.
+"""Metrics of depth and camera, per image; a set's metric is the mean over its images.
 
-Nothing is rescaled before it is compared: depth is metric. Distances of point clouds use the predicted camera, so its
+Depth is metric and not rescaled before it is compared. Distances of point clouds use the predicted camera, so its
 errors count there too.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainonce.recipes.depth.geometry import parts, points, resized
+from trainonce.recipes.depth.geometry import intrinsics, points, resize_camera
 
 if TYPE_CHECKING:
     from trainonce.recipes.depth.data.frames import Frame, Range
@@ -24,7 +24,7 @@ THRESHOLDS = 100
 BLOCK = {"cpu": 1 << 20, "cuda": 1 << 26}  # distances held at once
 
 
-def measured(
+def measure(
     predictions: Tensor,
     cameras: Tensor,
     frames: Frame,
@@ -36,13 +36,13 @@ def measured(
 ) -> dict[str, Tensor]:
     """The metrics of images of one size, each (images,), and under ``"pixels"`` how many pixels of each count.
 
-    Of an image in which none does, what the metrics say means nothing.
+    The metrics of an image without any such pixel are meaningless.
 
     :param predictions: Depths above 0, (images, height, width). Of another size than the truth they are resized
         bilinearly.
     :param cameras: The predicted cameras in pixels of the predictions, (images, 3, 3).
     :param frames: The truth, stacked, on the predictions' device.
-    :param reach: Where depth counts: in it, and below its far end.
+    :param reach: The depths that count, without the far end.
     :param window: Rows and columns (top, bottom, left, right) that count.
     :param most: How many points a cloud has at most; 0: without ``f_a``, whose time goes with their square.
     :param squared: As the original has it: squares of distances are compared with the thresholds, see :func:`f_a`.
@@ -50,25 +50,25 @@ def measured(
     truths, true_cameras = frames.depth.float(), frames.camera.float()
     with torch.autocast(predictions.device.type, enabled=False):
         size = (truths.shape[-2], truths.shape[-1])
-        predictions, cameras = fitted(predictions.float(), cameras.float(), size)
-        valid = counted(truths, reach, window)
-        found = {**depth_errors(predictions, truths, valid), "focal": focal(cameras, true_cameras)}
+        predictions, cameras = resize_predictions(predictions.float(), cameras.float(), size)
+        valid = valid_pixels(truths, reach, window)
+        found = {**depth_errors(predictions, truths, valid), "focal": focal_error(cameras, true_cameras)}
         if most > 0:
             each = zip(predictions, cameras, truths, true_cameras, valid, strict=True)
             found["f_a"] = torch.stack([f_a(*_clouds(*one, most), reach, squared=squared) for one in each])
         return {"pixels": valid.sum((1, 2)), **found}
 
 
-def fitted(predictions: Tensor, cameras: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def resize_predictions(predictions: Tensor, cameras: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Predictions and their cameras at another size."""
     height, width = predictions.shape[1:]
     if (height, width) == size:
         return predictions, cameras
     larger = F.interpolate(predictions[:, None], size, mode="bilinear", align_corners=False)[:, 0]
-    return larger, resized(cameras, size[0] / height, size[1] / width)
+    return larger, resize_camera(cameras, size[0] / height, size[1] / width)
 
 
-def counted(truths: Tensor, reach: Range, window: tuple[int, int, int, int] | None) -> Tensor:
+def valid_pixels(truths: Tensor, reach: Range, window: tuple[int, int, int, int] | None) -> Tensor:
     """The pixels that count, (images, height, width), bool."""
     valid = (truths > 0) & (truths >= reach.nearest) & (truths < reach.farthest)
     if window is None:
@@ -82,7 +82,7 @@ def counted(truths: Tensor, reach: Range, window: tuple[int, int, int, int] | No
 
 
 def depth_errors(predictions: Tensor, truths: Tensor, valid: Tensor) -> dict[str, Tensor]:
-    """What compares depth with depth, of the pixels of each image that count. ``si_log`` is in percent."""
+    """The metrics that compare depth with depth, over the valid pixels of each image. ``si_log`` is in percent."""
     count = valid.sum((1, 2))
     predictions, truths = predictions.clamp(min=1e-6), torch.where(valid, truths, 1.0)
 
@@ -104,9 +104,9 @@ def depth_errors(predictions: Tensor, truths: Tensor, valid: Tensor) -> dict[str
     }
 
 
-def focal(cameras: Tensor, truths: Tensor) -> Tensor:
-    """How far focal lengths are off, as part of the true ones: the mean of both axes."""
-    ours, theirs = (torch.stack(parts(k)[:2], 1) for k in (cameras, truths))
+def focal_error(cameras: Tensor, truths: Tensor) -> Tensor:
+    """The relative error of focal lengths, the mean of both axes."""
+    ours, theirs = (torch.stack(intrinsics(k)[:2], 1) for k in (cameras, truths))
     return (ours / theirs - 1).abs().mean(1)
 
 
@@ -116,11 +116,11 @@ def focal(cameras: Tensor, truths: Tensor) -> Tensor:
 def _clouds(
     prediction: Tensor, camera: Tensor, truth: Tensor, true_camera: Tensor, valid: Tensor, most: int
 ) -> tuple[Tensor, Tensor]:
-    """The points of an image that count, (points, 3), predicted and true, evenly thinned out."""
-    spread = _spread(valid, most)
-    kept = valid[spread]
+    """The valid points of an image, (points, 3), predicted and true, evenly subsampled."""
+    grid = _subsample(valid, most)
+    kept = valid[grid]
     both = ((prediction, camera), (truth, true_camera))
-    ours, theirs = (points(depth[None], k[None])[0][:, *spread][:, kept].T for depth, k in both)
+    ours, theirs = (points(depth[None], k[None])[0][:, *grid][:, kept].T for depth, k in both)
     return ours, theirs
 
 
@@ -128,7 +128,7 @@ def f_a(ours: Tensor, theirs: Tensor, reach: Range, *, squared: bool = False) ->
     """The area under the F-score of two clouds of points over the logarithm of the threshold: from 0 to 0.99.
 
     At a threshold, the part of each cloud is counted that has a point of the other nearer than that; the F-score is the
-    harmonic mean of both. 100 thresholds go from the nearest depth to a twentieth of the farthest.
+    harmonic mean of both. The 100 thresholds range from the nearest depth to a twentieth of the farthest.
 
     :param ours: (points, 3).
     :param squared: As the original has it: the squares of distances are compared with the thresholds, which favours
@@ -139,7 +139,7 @@ def f_a(ours: Tensor, theirs: Tensor, reach: Range, *, squared: bool = False) ->
     if not squared:
         limits = limits.square()
     most = reach.farthest / 20
-    distances = nearest(ours, theirs, math.sqrt(most) if squared else most)
+    distances = nearest_distances(ours, theirs, math.sqrt(most) if squared else most)
     right, found = ((d.sort().values.contiguous(), len(d)) for d in distances)
     right_part, found_part = (torch.searchsorted(d, limits) / count for d, count in (right, found))
     score = 2 * right_part * found_part / (right_part + found_part)
@@ -147,7 +147,7 @@ def f_a(ours: Tensor, theirs: Tensor, reach: Range, *, squared: bool = False) ->
     return torch.where(ours.isnan().any(), torch.nan, area)
 
 
-def nearest(ours: Tensor, theirs: Tensor, within: float, block: int | None = None) -> tuple[Tensor, Tensor]:
+def nearest_distances(ours: Tensor, theirs: Tensor, within: float, block: int | None = None) -> tuple[Tensor, Tensor]:
     """The squared distance of each point to the nearest of the other cloud, both ways.
 
     Points are compared a block at a time, in order of depth, with those that are not too far away along that axis: what
@@ -168,7 +168,7 @@ def nearest(ours: Tensor, theirs: Tensor, within: float, block: int | None = Non
     for i, (low, high) in enumerate(torch.stack((lows, highs), 1).tolist()):
         here = slice(i * step, (i + 1) * step)
         if low < high:
-            between = _squares(a[:, here], b[:, low:high])
+            between = _squared_distances(a[:, here], b[:, low:high])
             best_a[here] = between.amin(1)
             torch.minimum(best_b[low:high], between.amin(0), out=best_b[low:high])
     back_a, back_b = torch.empty_like(best_a), torch.empty_like(best_b)
@@ -176,7 +176,7 @@ def nearest(ours: Tensor, theirs: Tensor, within: float, block: int | None = Non
     return back_a, back_b
 
 
-def _squares(a: Tensor, b: Tensor) -> Tensor:
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """The squared distance of every point of one cloud (3, n) to every point of another (3, m), (n, m)."""
     total = (a[0, :, None] - b[0]).square_()
     for axis in (1, 2):
@@ -185,8 +185,8 @@ def _squares(a: Tensor, b: Tensor) -> Tensor:
     return total
 
 
-def _spread(valid: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Rows (n, 1) and columns (m), evenly spread, such that at most so many of their pixels count."""
+def _subsample(valid: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Evenly spaced rows (n, 1) and columns (m) at which at most so many pixels are valid."""
     scale = 1.0
     while True:
         sizes = [max(1, int(size * scale)) for size in valid.shape]

@@ -1,4 +1,4 @@
-"""The terms of a batch of views, as one module: one call is one forward pass for whatever wraps or compiles it."""
+"""The loss terms of a batch of views as one module, so that one call is one forward pass for DDP and torch.compile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Objective(nn.Module):
-    """What the network gets wrong.
+    """The loss terms of the network.
 
     :param crossed: As in :func:`~trainonce.recipes.depth.losses.silog`.
     :param rounding: As in :func:`~trainonce.recipes.depth.losses.invariance`.

@@ -1,4 +1,4 @@
-"""How the network is trained: groups, the learning rate's fall, clipping, and a running average of the weights."""
+"""How the network is trained: parameter groups, learning-rate schedule, clipping, and an EMA of the weights."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Kind(NamedTuple):
     wide: bool
 
 
-def trained(network: UniDepth) -> dict[Kind, list[nn.Parameter]]:
-    """The parameters to train, by kind: the network's own, or the long ones that these are laid out in."""
+def trainable_parameters(network: UniDepth) -> dict[Kind, list[nn.Parameter]]:
+    """The parameters to train, by kind: the network's own, or the flat ones that hold their values."""
     if network.flat is not None:
-        return {kind: [long] for kind, long in network.flat.parameters().items()}
+        return {kind: [flat] for kind, flat in network.flat.parameters().items()}
     own = dict(network.named_parameters())
     return {kind: [own[name] for name in names] for kind, names in kinds(network).items()}
 
 
 def kinds(network: UniDepth) -> dict[Kind, list[str]]:
-    """The names of the network's own parameters by kind: vectors, tokens and places are without weight decay."""
+    """The names of the network's own parameters by kind: vectors, tokens and positions have no weight decay."""
     norms = tuple(f"{name}." for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d))
     found: dict[Kind, list[str]] = {}
     for name, parameter in network.named_parameters():
@@ -47,30 +47,30 @@ def kinds(network: UniDepth) -> dict[Kind, list[str]]:
     return found
 
 
-def optimizer(network: UniDepth, settings: Settings) -> Optimizer:
-    """AdamW, the encoder with its own learning rate; on a GPU in one pass over the parameters."""
+def build_optimizer(network: UniDepth, settings: Settings) -> Optimizer:
+    """AdamW, with a learning rate of its own for the encoder; on a GPU its fused kernel."""
     groups: list[dict[str, Any]] = [
         {
             "params": parameters,
             "lr": settings.lr * (settings.encoder_lr if kind.of_encoder else 1.0),
             "weight_decay": settings.weight_decay if kind.decays else 0.0,
         }
-        for kind, parameters in trained(network).items()
+        for kind, parameters in trainable_parameters(network).items()
     ]
     fused = all(parameter.is_cuda for group in groups for parameter in group["params"])
     return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.999), fused=fused or None)
 
 
-#: The parameters that say where something is: they are matrices only by their shape.
+#: Position and class embeddings: matrices only by their shape.
 UNDECAYED = ("cls_token", "pos_embed", "camera_module.places", "levels")
 
 
-#: The layers that are computed in float32, beside batch norms, whose statistics are.
+#: The layers that are computed in float32; batch norms are as well.
 WIDE = ("camera_module.say.", "depth_module.heads.")
 
 
-def rate(step: int, settings: Settings) -> float:
-    """The learning rate at a step, relative to that of the start: constant, then a cosine to the lowest."""
+def learning_rate_factor(step: int, settings: Settings) -> float:
+    """The learning rate at a step, as a multiple of ``lr``: constant, then a cosine down to ``lowest``."""
     begin = settings.constant * settings.steps
     if step <= begin:
         return 1.0
@@ -78,38 +78,39 @@ def rate(step: int, settings: Settings) -> float:
     return settings.lowest + (1 - settings.lowest) * 0.5 * (1 + math.cos(math.pi * part))
 
 
-def clipped(network: UniDepth, criterion: trainonce.CompositeLoss, settings: Settings) -> None:
-    """Shorten the gradient to its largest norm, without waiting for the device."""
+def clip_gradients_(network: UniDepth, criterion: trainonce.CompositeLoss, settings: Settings) -> None:
+    """Clip the norm of the gradients in place, without waiting for the device."""
     if settings.clip:
         own = network.parameters() if network.flat is None else network.flat.parameters().values()
         nn.utils.clip_grad_norm_([*own, *(criterion.parameters() if settings.clip_exponents else ())], settings.clip)
 
 
-class Average:
-    """A running average of a network's weights, which is evaluated in its place.
+class EMA:
+    """An exponential moving average of a network's weights, evaluated in their place inside a ``with`` block.
 
-    Early on it forgets faster, so that it does not stay with the start.
+    Its decay is smaller at first, so that the initial weights are soon forgotten.
     """
 
     def __init__(self, network: UniDepth, settings: Settings) -> None:
-        self._stays, self._begin = settings.average, settings.average_from * settings.steps
+        self._decay, self._begin = settings.average, settings.average_from * settings.steps
         self._network = network
-        self._now = [parameter.detach() for group in trained(network).values() for parameter in group]
+        self._now = [parameter.detach() for group in trainable_parameters(network).values() for parameter in group]
         self._kept: list[Tensor] = []
         self._count = 0
 
     def step(self, step: int) -> None:
-        if not self._stays or step < self._begin:
+        """Take the weights after an optimizer step into the average."""
+        if not self._decay or step < self._begin:
             return
         self._count += 1
         if not self._kept:
             self._kept = [values.clone() for values in self._now]
             return
-        stays = min(self._stays, (1 + self._count) / (10 + self._count))
-        torch._foreach_lerp_(self._kept, self._now, 1 - stays)
+        decay = min(self._decay, (1 + self._count) / (10 + self._count))
+        torch._foreach_lerp_(self._kept, self._now, 1 - decay)
 
     def __enter__(self) -> UniDepth:
-        """The network with the average in place of its weights, until the end of a ``with``."""
+        """The network, with the average in place of its weights until the block ends."""
         self._swap()
         return self._network
 

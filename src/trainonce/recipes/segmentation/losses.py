@@ -1,4 +1,4 @@
-"""The two terms: cross-entropy on the image, and how far its features are from those of its stylised copy."""
+"""The two loss terms: cross-entropy on the image, and the distance of its features from those of its stylised copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainonce.recipes.segmentation.data.scenes import IGNORE
-from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsampled
+from trainonce.recipes.segmentation.model.deeplab import DeepLab, upsample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def invariance(pairs: Sequence[tuple[Tensor, Tensor]], distance: Distance = "l2"
 
 
 class Losses(nn.Module):
-    """The terms of a batch. One module, so that one call is one forward pass for whatever wraps or compiles it.
+    """The loss terms of a batch as one module, so that one call is one forward pass for DDP and torch.compile.
 
     :param layers: The encoder's stages whose features are compared; by default the last.
     :param distance: ``"l2"`` or ``"l1"``.
@@ -58,14 +58,14 @@ class Losses(nn.Module):
 
     def forward(self, images: Tensor, stylised: Tensor, labels: Tensor) -> dict[str, Tensor]:
         network, wanted = self.network, {*self.layers, self.network.last}
-        if network.batch_norm == "frozen":  # images do not see each other: one pass does for both
+        if network.batch_norm == "frozen":  # no statistics are shared between images: one pass serves both
             both = network.features(torch.cat([images, stylised]), wanted)
             pairs = {name: (found[: len(images)], found[len(images) :]) for name, found in both.items()}
         else:
             ours, theirs = network.features(images, wanted), network.features(stylised, self.layers)
             pairs = {name: (found, theirs.get(name, found)) for name, found in ours.items()}
-        logits = network.classified(pairs[network.last][0])
-        logits = upsampled(logits, labels.shape[-2:], self.align_corners)
+        logits = network.classify(pairs[network.last][0])
+        logits = upsample(logits, labels.shape[-2:], self.align_corners)
         return {
             "ce": cross_entropy(logits, labels, self.over),
             "invariance": invariance([pairs[name] for name in self.layers], self.distance),

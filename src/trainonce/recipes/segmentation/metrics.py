@@ -1,4 +1,4 @@
-"""Intersection over union, of a whole set of images."""
+"""Intersection over union over a whole set of images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from trainonce.recipes.segmentation.data.scenes import IGNORE
 
 
 def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
-    """How many pixels of each class (row) were taken for each class (column). Ignored pixels count nowhere.
+    """The confusion matrix: how many pixels of each class (row) were predicted as each class (column).
+
+    Ignored pixels are not counted.
+
 
     >>> confusion(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 0, 255]), 2)
     tensor([[1, 1],
@@ -20,10 +23,10 @@ def confusion(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
     return torch.bincount(pair, minlength=classes * classes + 1)[: classes * classes].reshape(classes, classes)
 
 
-def per_class(counts: Tensor) -> Tensor:
-    """The intersection over union of each class; NaN for a class that is neither there nor predicted.
+def iou_per_class(counts: Tensor) -> Tensor:
+    """The intersection over union of each class; NaN for a class that is neither present nor predicted.
 
-    >>> per_class(torch.tensor([[1, 1], [0, 1]]))
+    >>> iou_per_class(torch.tensor([[1, 1], [0, 1]]))
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     counts = counts.double()
@@ -31,6 +34,6 @@ def per_class(counts: Tensor) -> Tensor:
     return both / (counts.sum(0) + counts.sum(1) - both)
 
 
-def mean(counts: Tensor) -> float:
-    """The mean over the classes that occur, in percent."""
-    return 100 * float(per_class(counts).nanmean())
+def mean_iou(counts: Tensor) -> float:
+    """The mean intersection over union of the classes that occur, in percent."""
+    return 100 * float(iou_per_class(counts).nanmean())

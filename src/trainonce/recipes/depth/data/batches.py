@@ -7,8 +7,6 @@ it would have seen, and two processes with half the frames each see what one pro
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from trainonce.recipes.depth.data import views
-from trainonce.recipes.depth.data.frames import Frame, made
-from trainonce.recipes.segmentation.data.batches import at_once, loader, named
+from trainonce.recipes.depth.augmentation import views
+from trainonce.recipes.depth.data.frames import Frame, generate
+from trainonce.recipes.vision.indices import permutation, sample_numbers
+from trainonce.recipes.vision.loading import check_one_size, data_loader, read_all, read_or_next
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +25,11 @@ if TYPE_CHECKING:
     from trainonce.recipes.depth.data.frames import Frames
     from trainonce.recipes.depth.settings import Settings
 
-TOGETHER = 64  # frames that are made at once
-FEWEST = 50  # known pixels, below which a frame teaches nothing
+CHUNK = 64  # frames that are generated at once
+FEWEST = 50  # pixels of known depth that a frame needs to be trained on
+
+#: What a list of frames raises for one that cannot be read.
+UNREADABLE = (OSError, ValueError, KeyError)
 
 
 class Choice(NamedTuple):
@@ -41,53 +43,49 @@ class Choice(NamedTuple):
 def choice(number: int, sizes: Mapping[str, int], seed: int) -> Choice:
     """The sample of that number. Each set is drawn equally often, and each of its frames once in an epoch of it."""
     names = list(sizes)
-    turn, place = divmod(number, len(names))
-    name = names[int(_order(len(names), seed, "sets", turn)[place])]
+    turn, at_name = divmod(number, len(names))
+    name = names[int(permutation(len(names), seed, "sets", turn)[at_name])]
     epoch, at = divmod(turn, sizes[name])
-    return Choice(number, name, int(_order(sizes[name], seed, name, epoch)[at]))
-
-
-@functools.lru_cache(maxsize=32)
-def _order(count: int, seed: int, what: str, number: int) -> Tensor:
-    digest = hashlib.sha256(f"{seed} {what} {number}".encode()).digest()
-    return torch.randperm(count, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
+    return Choice(number, name, int(permutation(sizes[name], seed, name, epoch)[at]))
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
-    """The samples of each step, from a first one on, in one of several processes (``place``: which, of how many)."""
+class SampleOrder:
+    """The samples of each of some steps in one process.
+
+    :param process: Rank and number of processes.
+    """
 
     sizes: Mapping[str, int]
     frames: int
     seed: int
     steps: range
-    place: tuple[int, int] = (0, 1)
+    process: tuple[int, int] = (0, 1)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, index: int) -> list[Choice]:
-        rank, ranks = self.place
-        first = (self.steps[index] * ranks + rank) * self.frames
-        return [choice(n, self.sizes, self.seed) for n in range(first, first + self.frames)]
+        numbers = sample_numbers(self.steps[index], self.frames, self.process)
+        return [choice(n, self.sizes, self.seed) for n in numbers]
 
 
 # Where frames come from
 
 
 class Group(NamedTuple):
-    """Frames of one size, stacked, on the device: which of the samples they are of, and their cameras on the CPU."""
+    """Frames of one size, stacked, on the device: the indices of their samples, and their cameras on the CPU."""
 
     members: list[int]
     frames: Frame
     cameras: Tensor
 
 
-class Resident:
-    """All frames in the device's memory. Those of one set have one size."""
+class DeviceCache:
+    """All frames, read once and kept in the device's memory. Those of one set have one size."""
 
     def __init__(self, training: Mapping[str, Frames], settings: Settings, device: torch.device) -> None:
-        self._sets = {name: _kept(frames, settings.readers, device) for name, frames in training.items()}
+        self._sets = {name: _read_set(frames, settings.readers, device) for name, frames in training.items()}
         self._cameras = {name: kept.camera.cpu() for name, kept in self._sets.items()}
 
     def groups(self, chosen: Sequence[Choice]) -> list[Group]:
@@ -104,33 +102,28 @@ class Resident:
         return found
 
 
-def _kept(frames: Frames, readers: int, device: torch.device) -> Frame:
+def _read_set(frames: Frames, readers: int, device: torch.device) -> Frame:
+    """All frames of a set, stacked, on the device."""
     numbers = range(len(frames))
-    parts = [made(frames, numbers[i : i + TOGETHER], device) for i in range(0, len(numbers), TOGETHER)]
+    parts = [generate(frames, numbers[i : i + CHUNK], device) for i in range(0, len(numbers), CHUNK)]
     generated = [part for part in parts if part is not None]
     if generated:
         return Frame(*(torch.cat(part) for part in zip(*generated, strict=True)))
     bad: list[str] = []
-    read = at_once(lambda i: readable(frames, i, bad), len(frames), readers)
+    read = read_all(lambda i: read_frame(frames, i, bad), len(frames), readers)
     _warn_of(bad)
-    sizes = {tuple(frame.depth.shape) for frame in read}
-    if len(sizes) > 1:
-        found = ", ".join(f"{height}x{width}" for height, width in sorted(sizes))
-        raise ValueError(
-            f"Frames that are kept in memory must have one size; got {found}. Set size=height,width, or resident=False."
-        )
+    check_one_size("Frames", [frame.depth for frame in read])
     return Frame(*(torch.stack(part).to(device) for part in zip(*read, strict=True)))
 
 
-class Stream:
-    """Frames read by other processes while the device trains."""
+class StreamLoader:
+    """Frames read by worker processes while the device trains."""
 
     def __init__(self, training: Mapping[str, Frames], settings: Settings, device: torch.device) -> None:
         self._training, self._settings, self._device = training, settings, device
 
-    def batches(self, order: Order) -> Iterator[list[Group]]:
-        read = loader(_Reading(self._training, order), self._settings, self._device)  # type: ignore[arg-type]
-        for stacks, bad in read:
+    def batches(self, order: SampleOrder) -> Iterator[list[Group]]:
+        for stacks, bad in data_loader(_Steps(self._training, order), self._settings, self._device):
             _warn_of(bad)
             yield [
                 Group(members, Frame(*(part.to(self._device, non_blocking=True) for part in stack)), stack[2])
@@ -149,19 +142,19 @@ def _warn_of(bad: Sequence[str]) -> None:
         )
 
 
-class _Reading(Dataset[Any]):
+class _Steps(Dataset[Any]):
     """The frames of each step. One that cannot be read, or has hardly a known pixel, is replaced by the next."""
 
-    def __init__(self, training: Mapping[str, Frames], order: Order) -> None:
+    def __init__(self, training: Mapping[str, Frames], order: SampleOrder) -> None:
         self._training, self._order = training, order
 
     def __len__(self) -> int:
         return len(self._order)
 
     def __getitem__(self, step: int) -> tuple[list[tuple[list[int], Frame]], list[str]]:
-        """Frames of one size as one: each tensor that travels between processes is an open file."""
+        """Frames of one size, stacked: each tensor that is sent between processes is an open file."""
         bad: list[str] = []
-        read = [readable(self._training[chosen.set], chosen.at, bad) for chosen in self._order[step]]
+        read = [read_frame(self._training[chosen.set], chosen.at, bad) for chosen in self._order[step]]
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, frame in enumerate(read):
             groups.setdefault(tuple(frame.depth.shape), []).append(i)
@@ -169,25 +162,25 @@ class _Reading(Dataset[Any]):
         return stacks, bad
 
 
-def readable(frames: Frames, index: int, bad: list[str]) -> Frame:
-    """The frame, or the next one that can be trained on; what is wrong with others is noted."""
-    for i in range(len(frames)):
-        at = (index + i) % len(frames)
-        try:
-            frame = frames.frame(at)
-            known = int((frame.depth > 0).sum())
-            if known < FEWEST:
-                raise ValueError(f"it has {known} pixels of known depth, less than {FEWEST}")
-            return frame
-        except (OSError, ValueError, KeyError) as error:
-            bad.append(named(frames.name(at), error))
-    raise OSError(f"None of the {len(frames)} frames can be trained on; the last: {bad[-1]}")
+def read_frame(frames: Frames, index: int, bad: list[str]) -> Frame:
+    """The frame, or the next one that can be trained on; errors are appended to ``bad``."""
+
+    def read(at: int) -> Frame:
+        frame = frames.frame(at)
+        known = int((frame.depth > 0).sum())
+        if known < FEWEST:
+            raise ValueError(f"it has {known} pixels of known depth, less than {FEWEST}")
+        return frame
+
+    return read_or_next(
+        frames, index, read, bad, f"None of the {len(frames)} frames can be trained on", errors=UNREADABLE
+    )
 
 
 # On the device
 
 
-def prepared(
+def make_batch(
     chosen: Sequence[Choice], groups: Sequence[Group], settings: Settings, shape: tuple[int, int], seed: int
 ) -> views.Views:
     """Two views of each frame, in the order of the samples."""
@@ -195,8 +188,10 @@ def prepared(
     for members, stack, cameras in groups:
         size = (stack.depth.shape[1], stack.depth.shape[2])
         numbers = [chosen[i].number for i in members]
-        plans = [plan(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)]
-        ready.append(views.prepared(*stack, plans, shape))
+        augmentations = [
+            augmentation(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)
+        ]
+        ready.append(views.make_views(*stack, augmentations, shape))
     if len(ready) == 1:
         return ready[0]
     order = torch.tensor([i for members, _, _ in groups for i in members]).argsort()
@@ -204,21 +199,22 @@ def prepared(
     return views.Views(*(torch.cat(part)[pairs] for part in zip(*ready, strict=True)))
 
 
-def plan(
+def augmentation(
     settings: Settings, seed: int, number: int, size: tuple[int, int], camera: Tensor, shape: tuple[int, int]
-) -> views.Plan:
+) -> views.Augmentation:
+    """The random augmentation of a sample's two views; without augmentation both are the whole frame."""
     if settings.augment:
-        return views.plan(seed, number, size, camera, shape)
+        return views.draw_augmentation(seed, number, size, camera, shape)
     shrunk = max(size[0] / shape[0], size[1] / shape[1])
     height, width = shrunk * shape[0], shrunk * shape[1]
     whole = views.Window((size[0] - height) / 2, (size[1] - width) / 2, height, width)
-    return views.Plan((whole, whole))
+    return views.Augmentation((whole, whole))
 
 
-def together(settings: Settings, patch: int, device: torch.device) -> int:
+def steps_at_once(settings: Settings, patch: int, device: torch.device) -> int:
     """For how many steps views are made at once: many small kernels cost the same for one step and for ten.
 
-    The groups begin at fixed steps, and are made whole, so that a resumed training gets the same bits.
+    Groups of steps begin at fixed steps and are made whole, so that a resumed training gets the same bits.
     """
     if not settings.shape:
         return 1
@@ -236,4 +232,4 @@ def shape_of(settings: Settings, patch: int, seed: int, step: int) -> tuple[int,
         height, width = (max(1, round(side / patch)) * patch for side in settings.shape)
         return height, width
     low, high = settings.pixels
-    return views.shape_of(seed, step, (low, high), patch=patch)
+    return views.draw_shape(seed, step, (low, high), patch=patch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from trainonce.recipes.segmentation.data.scenes import spread
+from trainonce.recipes.vision.indices import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Frame(NamedTuple):
 
 
 class Frames(Protocol):
-    """A list of frames. Each is read, or made, when it is asked for."""
+    """A list of frames. Each is read, or generated, on access."""
 
     def __len__(self) -> int: ...
 
@@ -40,14 +40,14 @@ class Frames(Protocol):
 
 
 class Range(NamedTuple):
-    """From where to where depth counts in a metric, in metres; thresholds of distances follow from it."""
+    """The depths, in metres, that count in a metric; thresholds of distances follow from them."""
 
     nearest: float
     farthest: float
 
 
 @dataclasses.dataclass(frozen=True)
-class Examined:
+class EvaluationSet:
     """Frames that are reported on, and how.
 
     :param window: Rows and columns (top, bottom, left, right) that count; None: all.
@@ -69,31 +69,32 @@ class Sets:
     """
 
     training: Mapping[str, Frames]
-    validation: Examined
-    test: Examined
-    others: Mapping[str, Examined] = dataclasses.field(default_factory=dict)
+    validation: EvaluationSet
+    test: EvaluationSet
+    others: Mapping[str, EvaluationSet] = dataclasses.field(default_factory=dict)
 
-    def examined(self) -> dict[str, Examined]:
+    def evaluation_sets(self) -> dict[str, EvaluationSet]:
+        """All sets that are reported on, by name."""
         return {"validation": self.validation, "test": self.test, **self.others}
 
-    def limited(self, most: int) -> Sets:
-        """The same with at most so many frames of each set, evenly spread; 0: with all."""
+    def limit(self, most: int) -> Sets:
+        """The same with at most so many frames of each set, evenly spaced; 0: with all."""
         if not most:
             return self
 
         def few(frames: Frames) -> Subset:
-            return Subset(frames, spread(len(frames), most))
+            return Subset(frames, evenly_spaced(len(frames), most))
 
-        kept = {name: dataclasses.replace(e, frames=few(e.frames)) for name, e in self.examined().items()}
+        kept = {name: dataclasses.replace(e, frames=few(e.frames)) for name, e in self.evaluation_sets().items()}
         training = {name: few(frames) for name, frames in self.training.items()}
         return Sets(training, kept.pop("validation"), kept.pop("test"), kept)
 
 
-class Remembered:
-    """The frames of another list, each read once: for a set that is small and looked at again and again.
+class CachedFrames:
+    """The frames of another list, each read once: for a small set that is evaluated often.
 
-    :param most: How many are remembered at most; None: all.
-    :param read: Those that have been read before.
+    :param most: How many are kept at most; None: all.
+    :param read: The first frames, where they have been read before.
     """
 
     def __init__(self, whole: Frames, most: int | None = None, read: Sequence[Frame] = ()) -> None:
@@ -132,12 +133,12 @@ class Subset:
         return self.whole.frame(self.indices[index])
 
 
-def made(frames: Frames, indices: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Several frames as one: images, depths, cameras. None of such as must be read one by one.
+def generate(frames: Frames, indices: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Several generated frames, stacked: images, depths, cameras. None where frames are read from files.
 
-    Generated frames are made much faster together, and where they are needed.
+    Generating many frames in one call, on the device that needs them, is much faster.
     """
     if isinstance(frames, Subset):
-        return made(frames.whole, [frames.indices[i] for i in indices], device)
+        return generate(frames.whole, [frames.indices[i] for i in indices], device)
     several = getattr(frames, "frames", None)
     return None if several is None else several(indices, device)

@@ -1,4 +1,4 @@
-"""The large data sets, each in HDF5 files or in folders, and what is trained and tested on them.
+"""The five large data sets of the paper together, each in HDF5 files or in folders.
 
 Trained on: ScanNet, Argoverse 2 and Waymo. Never trained on, and reported: nuScenes and SUN RGB-D.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainonce.recipes.depth.data import folders, hdf5
-from trainonce.recipes.depth.data.frames import Examined, Sets
+from trainonce.recipes.depth.data import argoverse2, kitti, nuscenes, nyu, scannet, sun_rgbd, waymo
+from trainonce.recipes.depth.data.frames import EvaluationSet, Sets
+from trainonce.recipes.depth.data.readers import folders, hdf5
 from trainonce.recipes.vision.files import contents
 from trainonce.text import did_you_mean, quoted
 
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from trainonce.recipes.depth.data.frame_files import Stored
+    from trainonce.recipes.depth.data.readers.frame_files import FrameFiles
 
+DATA_SETS = (scannet, argoverse2, waymo, nuscenes, sun_rgbd, nyu, kitti)
+LAYOUTS = {data_set.HDF5.name: data_set.HDF5 for data_set in DATA_SETS}
+#: The folder layouts of the five, each once: three data sets share one.
+FOLDERS = tuple(dict.fromkeys(each.FOLDERS for each in (scannet, argoverse2, waymo, nuscenes, sun_rgbd)))
 TRAINED = ("scannet", "argoverse2", "waymo")
 TESTED = ("nuscenes", "sunrgbd")
 
@@ -33,43 +38,49 @@ def load(
 
     The test frames of the other trained sets, and the other tested sets, are reported besides.
 
-    :param root: The folder with the HDF5 files (see :data:`.hdf5.LAYOUTS`), or with a folder for each data set, named
-        as here, in one of the layouts of :mod:`.folders`.
+    :param root: The folder with the HDF5 files (see :data:`LAYOUTS`), or with a folder for each data set, named as
+        here, in one of the layouts of :data:`FOLDERS`.
     """
     for name in (*trained, *tested):
-        if name not in hdf5.LAYOUTS:
-            hint = did_you_mean(name, hdf5.LAYOUTS)
-            raise ValueError(f"The large data sets are {quoted(hdf5.LAYOUTS)}; got {name!r}.{hint}")
+        _check_name(name)
     if not trained or not tested:
         raise ValueError(f"There must be a data set to train on and one to test with; got {trained} and {tested}.")
-    missing = [name for name in dict.fromkeys([*trained, *tested]) if not _present(root, name)]
+    missing = [name for name in dict.fromkeys([*trained, *tested]) if not _is_present(root, name)]
     if missing:
-        raise ValueError(_expected(root, missing))
+        raise ValueError(_missing(root, missing))
     training = {name: frames(root, name, training=True, size=size) for name in trained}
-    own = {name: _examined(root, name, size) for name in trained}
-    foreign = {name: _examined(root, name, size) for name in tested}
+    own = {name: _evaluation_set(root, name, size) for name in trained}
+    foreign = {name: _evaluation_set(root, name, size) for name in tested}
     validation, test = own.pop(trained[0]), foreign.pop(tested[0])
     return Sets(training, validation, test, {**{f"{name}-own": each for name, each in own.items()}, **foreign})
 
 
-def _examined(root: str | os.PathLike[str], name: str, size: tuple[int, int] | None) -> Examined:
-    return Examined(frames(root, name, training=False, size=size), hdf5.LAYOUTS[name].range)
+def _evaluation_set(root: str | os.PathLike[str], name: str, size: tuple[int, int] | None) -> EvaluationSet:
+    return EvaluationSet(frames(root, name, training=False, size=size), LAYOUTS[name].range)
 
 
-def frames(root: str | os.PathLike[str], name: str, *, training: bool, size: tuple[int, int] | None = None) -> Stored:
+def frames(
+    root: str | os.PathLike[str], name: str, *, training: bool = True, size: tuple[int, int] | None = None
+) -> FrameFiles:
     """The frames of one data set, from its HDF5 files where they are there, else from its folder."""
-    if hdf5.present(root, name):
-        return hdf5.frames(root, name, training=training, size=size)
-    if _present(root, name):
-        return folders.frames(Path(root, name), training=training, size=size)
-    raise ValueError(_expected(root, [name]))
+    _check_name(name)
+    if hdf5.is_present(root, LAYOUTS[name]):
+        return hdf5.frames(root, LAYOUTS[name], training=training, size=size)
+    if _is_present(root, name):
+        return folders.frames(Path(root, name), FOLDERS, training=training, size=size)
+    raise ValueError(_missing(root, [name]))
 
 
-def _present(root: str | os.PathLike[str], name: str) -> bool:
-    return hdf5.present(root, name) or folders.present(Path(root, name))
+def _check_name(name: str) -> None:
+    if name not in LAYOUTS:
+        raise ValueError(f"The large data sets are {quoted(LAYOUTS)}; got {name!r}.{did_you_mean(name, LAYOUTS)}")
 
 
-def _expected(root: str | os.PathLike[str], names: Sequence[str]) -> str:
+def _is_present(root: str | os.PathLike[str], name: str) -> bool:
+    return hdf5.is_present(root, LAYOUTS[name]) or folders.is_present(Path(root, name), FOLDERS)
+
+
+def _missing(root: str | os.PathLike[str], names: Sequence[str]) -> str:
     """Where data sets should be, and what is there."""
-    places = [f"{name!r} ({hdf5.LAYOUTS[name].file.replace('#', '0')}, or a folder {name})" for name in names]
+    places = [f"{name!r} ({LAYOUTS[name].file.replace('#', '0')}, or a folder {name})" for name in names]
     return f"{root} must hold the data set{'s' * (len(names) > 1)} {', '.join(places)}; {contents(Path(root))}"

@@ -1,4 +1,4 @@
-"""Furnished rooms, and where a camera stands in them. Doors, tables and chairs have their usual sizes."""
+"""Random furnished rooms and camera poses in them. Doors, tables and chairs have their usual sizes."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def interior(rng: random.Random) -> tuple[Scene, Pose]:
     """A room and a camera in it."""
     wide, long, high = rng.uniform(2.8, 6.0), rng.uniform(3.2, 6.8), rng.uniform(2.3, 3.0)
     low, top = (-wide / 2, -high, -long / 2), (wide / 2, 0.0, long / 2)
-    pose = standpoint(rng, wide, long, high)
+    pose = camera_pose(rng, wide, long, high)
     wall = textures.colour(rng, (0.45, 0.95), 0.35)
     walls = tuple(_wall(rng, wall) for _ in range(2))
     lamp = (rng.uniform(-0.3, 0.3) * wide, -high + 0.15, rng.uniform(-0.3, 0.3) * long)
     light = Light(lamp, rng.uniform(2.0, 4.0), rng.uniform(0.25, 0.5), rng.uniform(0.8, 1.4))
-    things = [*_hung(rng, wide, long, high), *_furniture(rng, wide, long, pose)]
+    things = [*_wall_items(rng, wide, long, high), *_furniture(rng, wide, long, pose)]
     ceiling = textures.plain(rng, textures.colour(rng, (0.75, 0.95), 0.1))
     return Scene(low, top, (walls[0], walls[1]), _floor(rng), ceiling, tuple(things), light), pose
 
 
-def standpoint(rng: random.Random, wide: float, long: float, high: float) -> Pose:
-    """A camera at the height of a hand or an eye. Of several places that with the longest view."""
+def camera_pose(rng: random.Random, wide: float, long: float, high: float) -> Pose:
+    """A random camera pose at the height of a hand or an eye: of several, the one farthest from the wall ahead."""
     best, farthest = Pose((0.0, -1.4, 0.0)), 0.0
     for _ in range(5):
         x, z = rng.uniform(-0.5, 0.5) * (wide - 0.6), rng.uniform(-0.5, 0.5) * (long - 0.6)
         pose = Pose((x, -rng.uniform(0.9, min(1.8, high - 0.4)), z), rng.uniform(-math.pi, math.pi))
-        if (ahead := view(pose, wide, long)) > farthest:
+        if (ahead := wall_distance(pose, wide, long)) > farthest:
             best, farthest = pose, ahead
     return best._replace(pitch=rng.gauss(-0.15, 0.12), roll=rng.gauss(0.0, 0.03))
 
 
-def view(pose: Pose, wide: float, long: float) -> float:
-    """How far the wall is that the camera looks at."""
+def wall_distance(pose: Pose, wide: float, long: float) -> float:
+    """The distance to the wall that the camera looks at."""
     (x, _, z), sin, cos = pose.place, math.sin(pose.yaw), math.cos(pose.yaw)
     return min((wide / 2 - math.copysign(1, sin) * x) / abs(sin), (long / 2 - math.copysign(1, cos) * z) / abs(cos))
 
@@ -63,12 +63,12 @@ def _floor(rng: random.Random) -> Surface:
 
 
 def _cover(rng: random.Random) -> Surface:
-    """What furniture is made of."""
+    """A random surface of furniture."""
     colour = textures.colour(rng, (0.2, 0.9), 0.8)
     return rng.choice([textures.board(rng), textures.plain(rng, colour), textures.stripes(rng, colour)])
 
 
-def _hung(rng: random.Random, wide: float, long: float, high: float) -> list[Thing]:
+def _wall_items(rng: random.Random, wide: float, long: float, high: float) -> list[Thing]:
     """A door and pictures, each on one of the four walls."""
     things = []
     pictures = [(rng.uniform(0.4, 1.2), rng.uniform(0.3, 0.9)) for _ in range(rng.randint(1, 3))]
@@ -87,7 +87,7 @@ def _hung(rng: random.Random, wide: float, long: float, high: float) -> list[Thi
 
 
 def _furniture(rng: random.Random, wide: float, long: float, pose: Pose) -> list[Thing]:
-    """Pieces that stand apart from each other and from the camera; one for which there is no place is left out."""
+    """Pieces that overlap neither each other nor the camera; one for which there is no room is left out."""
     things: list[Thing] = []
     taken = [(pose.place[0], pose.place[2], CLEAR)]
     count = rng.randint(*PIECES)
@@ -98,7 +98,7 @@ def _furniture(rng: random.Random, wide: float, long: float, pose: Pose) -> list
             inside = abs(x) < wide / 2 - radius and abs(z) < long / 2 - radius
             if inside and all(math.hypot(x - a, z - b) > radius + r for a, b, r in taken):
                 turn = rng.choice((0.0, math.pi / 2)) + (rng.uniform(-0.8, 0.8) if rng.random() < 0.5 else 0.0)
-                things += [_placed(thing, x, z, turn) for thing in make(rng)]
+                things += [_place(thing, x, z, turn) for thing in make(rng)]
                 taken.append((x, z, radius))
                 break
     return things
@@ -108,11 +108,11 @@ def _spot(rng: random.Random, wide: float, long: float, pose: Pose) -> tuple[flo
     """Anywhere, or before the camera."""
     if rng.random() < 0.4:
         return rng.uniform(-0.5, 0.5) * wide, rng.uniform(-0.5, 0.5) * long
-    far, aside = rng.uniform(1.0, view(pose, wide, long)), pose.yaw + rng.uniform(-0.5, 0.5)
+    far, aside = rng.uniform(1.0, wall_distance(pose, wide, long)), pose.yaw + rng.uniform(-0.5, 0.5)
     return pose.place[0] + far * math.sin(aside), pose.place[2] + far * math.cos(aside)
 
 
-def _placed(thing: Thing, x: float, z: float, turn: float) -> Thing:
+def _place(thing: Thing, x: float, z: float, turn: float) -> Thing:
     cos, sin = math.cos(turn), math.sin(turn)
     a, y, b = thing.centre
     return thing._replace(centre=(x + a * cos + b * sin, y, z - a * sin + b * cos), turn=thing.turn + turn)
@@ -186,7 +186,7 @@ def _bin(rng: random.Random) -> list[Thing]:
     return [Thing("cylinder", (0.0, -half, 0.0), (radius, half, radius), cover, cover)]
 
 
-#: How each is made, and its radius from above.
+#: Each piece's function, and its radius from above.
 PIECE: tuple[tuple[Callable[[random.Random], list[Thing]], float], ...] = (
     (_table, 0.75),
     (_chair, 0.35),

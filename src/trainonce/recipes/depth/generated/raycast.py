@@ -3,8 +3,8 @@
 The world's axes are those of a camera that looks straight ahead: x right, y down, z forward; the floor is at y = 0.
 Rays have length 1 along the optical axis, so how far one goes until it hits something is the depth.
 
-Several scenes are cast in one pass, over one thing of each at a time. Only operations that round alike everywhere are
-used, so that a frame does not depend on those that are cast with it.
+Several scenes are rendered in one pass, over one thing of each at a time. Only operations that round alike everywhere
+are used, so that a frame does not depend on those that are rendered with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Thing(NamedTuple):
     """A box turned about the vertical, an upright cylinder or a ball.
 
     :param half: Half its size along its own axes.
-    :param side: What its sides are like; ``top``: what is horizontal.
+    :param side: The surface of its sides; ``top``: of its horizontal faces.
     """
 
     shape: str  # "box", "cylinder" or "sphere"
@@ -57,9 +57,9 @@ class Light(NamedTuple):
 
 
 class Sky(NamedTuple):
-    """What is seen above the ground where there are no walls.
+    """The sky above the ground where there are no walls.
 
-    :param haze: At which distance, in metres, half of what is seen is sky.
+    :param haze: At which distance, in metres, half of a colour is that of the horizon.
     """
 
     zenith: Colour
@@ -68,7 +68,7 @@ class Sky(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A room from its lowest to its highest corner, with things in it. Under a sky only its floor is seen."""
+    """A room from its lowest to its highest corner, with things in it. Under a sky only its floor is visible."""
 
     low: Point
     high: Point
@@ -81,7 +81,7 @@ class Scene(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """Where a camera is and where it looks, in radians: right, up, and leaning."""
+    """The position of a camera and its orientation in radians: yaw to the right, pitch up, roll."""
 
     place: Point
     yaw: float = 0.0
@@ -101,8 +101,8 @@ class Pose(NamedTuple):
 # Scenes as tensors
 
 
-class Packed(NamedTuple):
-    """Scenes as numbers. Each has the same count of things; those that are missing are nowhere.
+class PackedScenes(NamedTuple):
+    """Scenes as numbers. Each has the same count of things; missing ones have a negative size and are never hit.
 
     :param things: (9, scenes, 1 + things): centre, half, cosine and sine of the turn, shape. The first is the room.
     :param surfaces: (numbers, scenes * (1 + things) * 4): for each thing the sides along x, along z, top and bottom.
@@ -120,11 +120,11 @@ class Packed(NamedTuple):
 SHAPES = ("room", "box", "cylinder", "sphere")
 
 
-def packed(scenes: list[Scene], device: torch.device) -> Packed:
-    """Boxes first, then cylinders, then balls, so that a pass is over things of one shape."""
+def pack(scenes: list[Scene], device: torch.device) -> PackedScenes:
+    """Scenes as tensors: boxes first, then cylinders, then balls, so that a pass is over things of one shape."""
     by_shape = [[[t for t in scene.things if t.shape == shape] for shape in SHAPES[1:]] for scene in scenes]
     most = [max(len(kinds[i]) for kinds in by_shape) for i in range(len(SHAPES) - 1)]
-    nothing = [Surface((0.5, 0.5, 0.5)).numbers()] * 4
+    unused = [Surface((0.5, 0.5, 0.5)).numbers()] * 4
     things: list[tuple[float, ...]] = []
     surfaces: list[tuple[float, ...]] = []  # four of each thing
     for scene, kinds in zip(scenes, by_shape, strict=True):
@@ -139,20 +139,20 @@ def packed(scenes: list[Scene], device: torch.device) -> Packed:
                 surfaces += [side, side, top, top]
             for _ in range(count - len(kind)):
                 things.append((0.0, 0.0, 0.0, -1.0, -1.0, -1.0, 1.0, 0.0, float(number)))
-                surfaces += nothing
+                surfaces += unused
     lights = [(*s.light.place, s.light.reach, s.light.ambient, s.light.strength) for s in scenes]
     skies = [(*s.sky.zenith, *s.sky.horizon, 1 / s.sky.haze) if s.sky else (0.0,) * 7 for s in scenes]
     order = tuple(shape for shape, count in zip(SHAPES[1:], most, strict=True) for _ in range(count))
-    return Packed(
-        _table(things).view(len(scenes), -1, len(things[0])).permute(2, 0, 1).contiguous().to(device),
-        _table(surfaces).t().contiguous().to(device),
-        _table(lights).t()[:, :, None].contiguous().to(device),
-        _table(skies).t()[:, :, None].contiguous().to(device),
+    return PackedScenes(
+        _to_tensor(things).view(len(scenes), -1, len(things[0])).permute(2, 0, 1).contiguous().to(device),
+        _to_tensor(surfaces).t().contiguous().to(device),
+        _to_tensor(lights).t()[:, :, None].contiguous().to(device),
+        _to_tensor(skies).t()[:, :, None].contiguous().to(device),
         order,
     )
 
 
-def _table(rows: Sequence[tuple[float, ...]]) -> Tensor:
+def _to_tensor(rows: Sequence[tuple[float, ...]]) -> Tensor:
     """Rows of numbers as a tensor. For many, torch.tensor takes three times as long."""
     numbers = array.array("f", itertools.chain.from_iterable(rows))
     return torch.frombuffer(numbers, dtype=torch.float32).view(len(rows), -1)
@@ -171,7 +171,7 @@ class Rays(NamedTuple):
         return tuple(a + d * distance for a, d in zip(self.start, self.to, strict=True))
 
 
-def rays_of(poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> Rays:
+def camera_rays(poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> Rays:
     """The rays of all pixels, row by row."""
     height, width = size
     device = cameras.device
@@ -187,7 +187,7 @@ def rays_of(poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> Rays:
     return Rays(start[:, :, None].unbind(1), tuple(d + TINY for d in to))
 
 
-def span(rays: Rays, thing: tuple[Tensor, ...], shape: str) -> tuple[Tensor, Tensor]:
+def intersect(rays: Rays, thing: tuple[Tensor, ...], shape: str) -> tuple[Tensor, Tensor]:
     """From where to where each ray is inside a thing; the first is the larger where it misses it."""
     x, y, z = (centre - start for start, centre in zip(rays.start, thing[:3], strict=True))
     dx, dy, dz = rays.to
@@ -196,13 +196,13 @@ def span(rays: Rays, thing: tuple[Tensor, ...], shape: str) -> tuple[Tensor, Ten
         square = dx * dx + dy * dy + dz * dz
         nearest = (dx * x + dy * y + dz * z) / square
         beside = [(d * nearest - p).square() for p, d in ((x, dx), (y, dy), (z, dz))]
-        return _round(nearest, half_x * half_x.abs() - (beside[0] + beside[1] + beside[2]), square)
+        return _round_interval(nearest, half_x * half_x.abs() - (beside[0] + beside[1] + beside[2]), square)
     above, below = _slab(y, dy, half_y)
     if shape == "cylinder":
         square = dx * dx + dz * dz + TINY
         beside_it = dz * x - dx * z
         left = half_x * half_x.abs() - beside_it * beside_it / square
-        near, far = _round((dx * x + dz * z) / square, left, square)
+        near, far = _round_interval((dx * x + dz * z) / square, left, square)
         return torch.maximum(near, above), torch.minimum(far, below)
     near, far = _slab(x * cos - z * sin, dx * cos - dz * sin, half_x)
     front, back = _slab(x * sin + z * cos, dx * sin + dz * cos, half_z)
@@ -216,32 +216,32 @@ def _slab(middle: Tensor, to: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
     return middle - reach, middle.add_(reach)
 
 
-def _round(middle: Tensor, left: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
+def _round_interval(middle: Tensor, left: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
     reach = left.abs().div_(square).sqrt_() * left.sign()
     return middle - reach, middle + reach
 
 
-def nearest(rays: Rays, scene: Packed, seen: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
+def nearest_hit(rays: Rays, scene: PackedScenes, candidates: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
     """How far each ray goes, and which thing it hits: 0 is the room. Nothing may be around the rays' start.
 
-    :param seen: For each thing, which rays may hit it (:func:`within`); None: all.
+    :param candidates: For each thing, which rays may hit it (:func:`visible_rows`); None: all.
     """
-    _, far = span(rays, _thing(scene, 0), "box")
+    _, far = intersect(rays, _thing(scene, 0), "box")
     hit = torch.zeros_like(far)
     for number, shape in enumerate(scene.order, 1):
-        some = slice(None) if seen is None else seen[number - 1]
+        some = slice(None) if candidates is None else candidates[number - 1]
         part, so_far, at = Rays(rays.start, tuple(d[:, some] for d in rays.to)), far[:, some], hit[:, some]
-        near, until = span(part, _thing(scene, number), shape)
+        near, until = intersect(part, _thing(scene, number), shape)
         closer = near.clamp_(min=0) < torch.minimum(until, so_far)
         so_far.copy_(torch.where(closer, near, so_far))
         at.copy_(torch.where(closer, float(number), at))
     return far, hit.to(torch.int32)
 
 
-def within(scene: Packed, poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> list[slice]:
-    """For each thing the rays of the rows in which it is seen in any of the scenes, and a few more.
+def visible_rows(scene: PackedScenes, poses: list[Pose], cameras: Tensor, size: tuple[int, int]) -> list[slice]:
+    """For each thing the rays of the rows in which it is visible in any of the scenes, and a few more.
 
-    That is told by its corners. What reaches behind the camera may be anywhere.
+    They follow from its corners. What reaches behind the camera may be anywhere.
     """
     height, width = size
     place = torch.tensor([pose.place for pose in poses], device=cameras.device).T[:, :, None, None]
@@ -260,14 +260,14 @@ def within(scene: Packed, poses: list[Pose], cameras: Tensor, size: tuple[int, i
     return [slice(i * width, max(i, j) * width) for i, j in zip(first, last, strict=True)]
 
 
-def between(rays: Rays, scene: Packed) -> Tensor:
+def is_occluded(rays: Rays, scene: PackedScenes) -> Tensor:
     """Whether something is between the start of each ray and its end, at distance 1."""
     longest = torch.full_like(rays.to[0], -1.0)
     for number, shape in enumerate(scene.order, 1):
-        near, until = span(rays, _thing(scene, number), shape)
+        near, until = intersect(rays, _thing(scene, number), shape)
         longest = torch.maximum(longest, until.clamp_(max=1) - near.clamp_(min=0))
     return longest > 0
 
 
-def _thing(scene: Packed, number: int) -> tuple[Tensor, ...]:
+def _thing(scene: PackedScenes, number: int) -> tuple[Tensor, ...]:
     return scene.things[:, :, number, None].unbind(0)

@@ -1,4 +1,4 @@
-"""Streets, and where a camera stands on them: lanes, pavements, houses, cars, trees and lamp posts of usual sizes."""
+"""Random streets and camera poses on them: lanes, pavements, houses, cars, trees, lamp posts of usual sizes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One formula with different numbers gives planks, tiles, bricks, stripes, checks, windows, lane marks and plain paint.
 Edges are averaged over a pixel's footprint, so that far surfaces turn grey and do not flicker. The pattern itself uses
-only operations that round alike everywhere, so that a pixel does not depend on those that are computed with it.
+only operations that round alike everywhere, so that a pixel does not depend on others in the same call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import random
 
-#: Metric sizes that never change, by which distance can be told, in metres: width and height.
+#: Fixed sizes in metres, width and height, from which distance can be learned.
 TILE = (0.3, 0.3)
 CHECK = (0.5, 0.5)
 PLANK = (0.12, 1.2)
@@ -76,12 +76,14 @@ def colour(rng: random.Random, value: tuple[float, float] = (0.3, 0.9), vivid: f
     return red, green, blue
 
 
-def _shaded(base: Colour, by: float) -> Colour:
+def _scale_colour(base: Colour, by: float) -> Colour:
     red, green, blue = (by * part for part in base)
     return red, green, blue
 
 
-def _jointed(rng: random.Random, period: tuple[float, float], joint: float, first: Colour, second: Colour) -> Surface:
+def _cells_with_joints(
+    rng: random.Random, period: tuple[float, float], joint: float, first: Colour, second: Colour
+) -> Surface:
     inside = (1 - joint / period[0], 1 - joint / period[1])
     return Surface(first, second, period, inside, start=(rng.random(), rng.random()))
 
@@ -92,27 +94,29 @@ def plain(rng: random.Random, first: Colour) -> Surface:
 
 
 def tiles(rng: random.Random, first: Colour, period: tuple[float, float] = TILE) -> Surface:
-    return _jointed(rng, period, 0.015, first, _shaded(first, rng.choice((0.5, 1.4))))._replace(cell=0.2, grain=0.15)
+    return _cells_with_joints(rng, period, 0.015, first, _scale_colour(first, rng.choice((0.5, 1.4))))._replace(
+        cell=0.2, grain=0.15
+    )
 
 
 def bricks(rng: random.Random, first: Colour) -> Surface:
-    return _jointed(rng, BRICK, 0.012, first, (0.7, 0.68, 0.64))._replace(shift=0.5, cell=0.4, grain=0.3)
+    return _cells_with_joints(rng, BRICK, 0.012, first, (0.7, 0.68, 0.64))._replace(shift=0.5, cell=0.4, grain=0.3)
 
 
 def checks(rng: random.Random, first: Colour) -> Surface:
-    other = _shaded(first, rng.choice((0.35, 0.5, 1.8)))
+    other = _scale_colour(first, rng.choice((0.35, 0.5, 1.8)))
     return Surface(first, other, CHECK, check=1.0, grain=0.15, start=(rng.random(), rng.random()))
 
 
 def stripes(rng: random.Random, first: Colour) -> Surface:
-    other = _shaded(first, rng.choice((0.5, 0.7, 1.4)))
+    other = _scale_colour(first, rng.choice((0.5, 0.7, 1.4)))
     return Surface(first, other, STRIPE, (0.5, 1.0), grain=0.15, start=(rng.random(), rng.random()))
 
 
 def wood(rng: random.Random, tone: tuple[float, float] = (0.35, 0.75)) -> Surface:
     bright = rng.uniform(*tone)
     first = (bright, bright * rng.uniform(0.65, 0.8), bright * rng.uniform(0.35, 0.6))
-    planks = _jointed(rng, PLANK, 0.006, first, _shaded(first, 0.4))
+    planks = _cells_with_joints(rng, PLANK, 0.006, first, _scale_colour(first, 0.4))
     return planks._replace(shift=0.37, cell=0.35, grain=0.7, fine=(3.0, 0.25))
 
 
@@ -136,7 +140,7 @@ def lanes(rng: random.Random) -> Surface:
 # Their colours
 
 
-def painted(numbers: Tensor, across: Tensor, up: Tensor, footprint: Tensor) -> Tensor:
+def paint(numbers: Tensor, across: Tensor, up: Tensor, footprint: Tensor) -> Tensor:
     """The colours, (3, points), of points on surfaces.
 
     :param numbers: :meth:`Surface.numbers` of each point's surface, (:data:`NUMBERS`, points).
@@ -152,20 +156,20 @@ def painted(numbers: Tensor, across: Tensor, up: Tensor, footprint: Tensor) -> T
     x = across / width + shift * row
     column = x.floor()
     wide, high = (footprint / width).clamp_(min=1e-3), (footprint / height).clamp_(min=1e-3)
-    seen = _covered(x - column, inside_x, wide) * _covered(y - row, inside_y, high)
-    clear = (1.5 - torch.maximum(wide, high)).clamp_(0, 1)  # whether single cells can be told apart
+    cover = _coverage(x - column, inside_x, wide) * _coverage(y - row, inside_y, high)
+    clear = (1.5 - torch.maximum(wide, high)).clamp_(0, 1)  # whether single cells can be distinguished
     odd = (row + column) * 0.5
     odd = (odd - odd.floor()) * 2
-    seen = seen + check * (0.5 + (odd - 0.5) * clear - seen)
-    tone = 1 + cell * clear * (_looked_up(column * 37, row * 91, "white") - 0.5)
+    cover = cover + check * (0.5 + (odd - 0.5) * clear - cover)
+    tone = 1 + cell * clear * (_noise_at(column * 37, row * 91, "white") - 0.5)
     grainy = (1.25 - footprint * torch.maximum(fine_x, fine_y)).clamp_(0, 1)
     texels = ((across * fine_x + start_x) * NOISE, (up * fine_y + start_y) * NOISE)
-    tone += grain * grainy * (_looked_up(*texels, "smooth") - 0.5)
-    return (second + (first - second) * seen) * tone
+    tone += grain * grainy * (_noise_at(*texels, "smooth") - 0.5)
+    return (second + (first - second) * cover) * tone
 
 
-def _covered(place: Tensor, inside: Tensor, wide: Tensor) -> Tensor:
-    """The part, of a stretch of a row of cells, that is inside of them. A cell is 1 long, its inside in its middle."""
+def _coverage(place: Tensor, inside: Tensor, wide: Tensor) -> Tensor:
+    """The part of an interval that lies in the insides of cells, each 1 long with its inside in the middle."""
 
     def up_to(x: Tensor) -> Tensor:
         whole = x.floor()
@@ -176,7 +180,7 @@ def _covered(place: Tensor, inside: Tensor, wide: Tensor) -> Tensor:
     return ((up_to(place + half) - up_to(place - half)) / wide).clamp_(0, 1)
 
 
-def _looked_up(x: Tensor, y: Tensor, kind: str) -> Tensor:
+def _noise_at(x: Tensor, y: Tensor, kind: str) -> Tensor:
     table = _noise(kind, x.device)
     at = (y.floor().to(torch.int32) & (NOISE - 1)) * NOISE + (x.floor().to(torch.int32) & (NOISE - 1))
     return table.index_select(0, at)
@@ -184,7 +188,7 @@ def _looked_up(x: Tensor, y: Tensor, kind: str) -> Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _noise(kind: str, device: torch.device) -> Tensor:
-    """Noise from 0 to 1, :data:`NOISE` squared, without a seam: white, or with the larger spots the stronger."""
+    """Tileable noise from 0 to 1, :data:`NOISE` squared: white, or smooth with stronger low frequencies."""
     rng = torch.Generator().manual_seed(20240917)
     if kind == "white":
         return torch.rand(NOISE * NOISE, generator=rng).to(device)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CameraModule(nn.Module):
-    """Four tokens ask all cells of all maps, then each other, and each says one number of the camera."""
+    """Four tokens attend to all cells of all maps, then to each other; each predicts one number of the camera."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -30,28 +30,28 @@ class CameraModule(nn.Module):
     def forward(self, cells: Tensor, tokens: Tensor, size: tuple[int, int]) -> Tensor:
         """The cameras, (batch, 3, 3), in pixels of an image of that size.
 
-        :param cells: All cells of all maps with their places added, (batch, 4 * cells, dim).
+        :param cells: All cells of all maps with their positional encoding added, (batch, 4 * cells, dim).
         :param tokens: The image's tokens, (batch, 4, dim).
         """
         context = torch.cat([self.mix(cells), tokens], dim=1)
-        x = self.across(self.ask(tokens), context, at=self.places)
+        x = self.across(self.ask(tokens), context, position=self.places)
         for block in self.among:
-            x = block(x, at=self.places)
+            x = block(x, position=self.places)
         with torch.autocast(x.device.type, enabled=False):
-            return camera(self.say(x.float())[..., 0], size)
+            return decode_camera(self.say(x.float())[..., 0], size)
 
 
-def camera(numbers: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cameras of four free numbers each: focal lengths relative to half the longer side, centre within the image."""
+def decode_camera(numbers: Tensor, size: tuple[int, int]) -> Tensor:
+    """Cameras from four unbounded numbers each: log focal lengths by half the longer side, logits of the centre."""
     height, width = size
     focal, centre = numbers.chunk(2, -1)
     fx, fy = (focal.exp() * (max(height, width) / 2)).unbind(-1)
     cx, cy = torch.sigmoid(centre).unbind(-1)
-    return geometry.camera(fx, fy, cx * width, cy * height)
+    return geometry.camera_matrix(fx, fy, cx * width, cy * height)
 
 
-def resized_rays(rays: Tensor, sizes: Sequence[tuple[int, int]]) -> Tensor:
-    """Rays (batch, 3, height, width) on other grids, one after the other, of length 1 again: (batch, cells, 3)."""
+def resize_rays(rays: Tensor, sizes: Sequence[tuple[int, int]]) -> Tensor:
+    """Unit rays (batch, 3, height, width) resampled on other grids, concatenated: (batch, cells, 3)."""
     rays = rays.float()
     found = [F.interpolate(rays, size, mode="bilinear", antialias=True).flatten(2) for size in sizes]
     return F.normalize(torch.cat(found, dim=2).transpose(1, 2), dim=-1)

@@ -1,4 +1,4 @@
-"""The depth module: from the encoder's maps and the rays of a camera to depth, over three scales."""
+"""The depth module: from the encoder's maps and the rays of a camera to depth, at three scales."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainonce.recipes.depth.model.attention import ALIGNED, MLP, Block, Kind, added, filled
-from trainonce.recipes.depth.model.camera import resized_rays
-from trainonce.recipes.depth.model.harmonics import DEGREE, Harmonics, tabled
+from trainonce.recipes.depth.model.attention import ALIGNMENT, MLP, Block, Kind, add_scaled, pad_cells
+from trainonce.recipes.depth.model.camera import resize_rays
+from trainonce.recipes.depth.model.harmonics import DEGREE, Harmonics, harmonics_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 class DepthModule(nn.Module):
-    """Depth at the grid's double, fourfold and eightfold size, averaged at the image's.
+    """Depth at twice, four and eight times the size of the grid, resized to the image and averaged.
 
-    :param depths: Attention blocks at the grid's size, at its double, and at its fourfold.
+    :param depths: Attention blocks at once, twice and four times the size of the grid.
     :param kind: Of the attention at the two larger sizes.
     """
 
@@ -44,42 +44,42 @@ class DepthModule(nn.Module):
         """Depth (batch, height, width) and the features that two views of a scene should share, (batch, dim, h, w).
 
         :param maps: The encoder's four maps, (batch, 4, cells, dim).
-        :param places: Of their cells, (1, 4 * cells, dim).
+        :param places: The positional encoding of their cells, (1, 4 * cells, dim).
         :param rays: Of the camera at the image's size, without gradient.
         """
         rows, columns = grid
         sizes = [(rows << i, columns << i) for i in range(len(self.embed))]
-        towards = resized_rays(rays, sizes)
-        known = self.harmonics(towards, tabled(DEGREE, towards.device, towards.dtype), maps.dtype)
+        towards = resize_rays(rays, sizes)
+        known = self.harmonics(towards, harmonics_table(DEGREE, towards.device, towards.dtype), maps.dtype)
         directions = known.split([r * c for r, c in sizes], dim=1)
-        seen = [embed(part) for embed, part in zip(self.embed, directions, strict=True)]
+        embeddings = [embed(part) for embed, part in zip(self.embed, directions, strict=True)]
         x = self.start(maps.transpose(1, 2).flatten(2))
-        x = self.aggregate(x, maps.flatten(1, 2), context_at=places)
-        x = self.prompt(x, seen[0])
+        x = self.aggregate(x, maps.flatten(1, 2), context_position=places)
+        x = self.prompt(x, embeddings[0])
         found, features = [], x
         for i, (blocks, up, head) in enumerate(zip(self.levels, self.up, self.heads, strict=True)):
             for block in blocks:  # type: ignore[attr-defined]
-                x = block(x, at=seen[i])
+                x = block(x, position=embeddings[i])
             if i == 0:
                 features = x
-            square = (x + seen[i]).transpose(1, 2).unflatten(2, sizes[i])
+            square = (x + embeddings[i]).transpose(1, 2).unflatten(2, sizes[i])
             square = up(square)
-            found.append(_metres(head, square, size))  # type: ignore[arg-type]
+            found.append(_depth_at_size(head, square, size))  # type: ignore[arg-type]
             x = square.flatten(2).transpose(1, 2)
         return torch.stack(found).mean(0), features.transpose(1, 2).unflatten(2, grid)
 
 
-def _metres(head: nn.Conv2d, square: Tensor, size: tuple[int, int]) -> Tensor:
-    """Depth of the features at one scale, at the image's size; in float32, since 8 bits of a logarithm are few."""
+def _depth_at_size(head: nn.Conv2d, square: Tensor, size: tuple[int, int]) -> Tensor:
+    """Depth from the features of one scale, at the image's size; in float32, since 8 bits of a logarithm are few."""
     with torch.autocast(square.device.type, enabled=False):
-        depth = said(head, square.float()).clamp(-10, 10).exp()
+        depth = conv_to_one_channel(head, square.float()).clamp(-10, 10).exp()
         return F.interpolate(depth, size, mode="bilinear", antialias=True).squeeze(1)
 
 
-def said(head: nn.Conv2d, square: Tensor) -> Tensor:
-    """What a 3x3 convolution says of features, (batch, 1, height, width), as nine products added up at their places.
+def conv_to_one_channel(head: nn.Conv2d, square: Tensor) -> Tensor:
+    """A 3x3 convolution to one channel, (batch, 1, height, width), as nine matrix products that are added up.
 
-    That is the same. But a convolution to one channel is slow on GPUs, its backward pass above all.
+    The result is the same, but a convolution to one channel is slow on GPUs, its backward pass above all.
     """
     around = head.weight[0].flip(1, 2).flatten(1)
     products = (square.permute(0, 2, 3, 1) @ around).flatten(1, 2).mT
@@ -97,32 +97,32 @@ class Up(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.narrow(self.blocks(x))
-        # On a CPU that others use, too, many small products take long.
-        twice = doubled(x) if x.is_cuda else F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+        # On a busy CPU, many small matrix products are slow.
+        twice = upsample_2x(x) if x.is_cuda else F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
         found: Tensor = self.smooth(twice)
         return found
 
 
-def doubled(x: Tensor) -> Tensor:
-    """Features (batch, channels, height, width) at twice the size, between the nearest four, corners on corners.
+def upsample_2x(x: Tensor) -> Tensor:
+    """Bilinear upsampling of features (batch, channels, height, width) to twice the size, with aligned corners.
 
-    As a product along either axis, whose backward pass adds in a fixed order; torch's, on a GPU, does not.
+    It is a matrix product along either axis, whose backward pass adds in a fixed order; on a GPU, torch's does not.
     """
     batch, channels, height, width = x.shape
-    down, across = (_doubling(count, x.dtype, x.device) for count in (height, width))
-    cells = filled(x.permute(0, 2, 3, 1).reshape(batch, height, -1))
+    down, across = (_upsampling_weights(count, x.dtype, x.device) for count in (height, width))
+    cells = pad_cells(x.permute(0, 2, 3, 1).reshape(batch, height, -1))
     rows = torch.bmm(down.expand(batch, -1, -1), cells).view(-1, width, channels)
-    both = torch.bmm(across.expand(2 * height * batch, -1, -1), filled(rows))
+    both = torch.bmm(across.expand(2 * height * batch, -1, -1), pad_cells(rows))
     return both.view(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
 
 
 @functools.lru_cache(maxsize=256)
-def _doubling(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What each of so many cells counts in each of twice as many: (2 count, count), filled up with zeros as cells are.
+def _upsampling_weights(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The weights of ``count`` cells in each of twice as many: (2 count, count), padded with zeros as the cells are.
 
-    In a narrow type places are rounded to what it can hold, so that the two neighbours of a place count 1 together.
+    In a narrow type positions are rounded so that the weights of the two neighbours of a cell add up to 1.
     """
-    with torch.inference_mode(False), torch.no_grad():  # it is kept, and trainings come after evaluations
+    with torch.inference_mode(False), torch.no_grad():  # it is cached, and training may follow evaluation
         steps, cells = torch.arange(2 * count) * (count - 1), 2 * count - 1
         before, beyond = steps // cells, (steps % cells).double() / cells
         if dtype in (torch.bfloat16, torch.float16):
@@ -130,11 +130,11 @@ def _doubling(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
             beyond = (beyond / finest).round() * finest
         far = torch.arange(count) - before[:, None]
         weights = (far == 0) * (1 - beyond[:, None]) + (far == 1) * beyond[:, None]
-        return F.pad(weights, (0, -count % ALIGNED)).to(device, dtype)
+        return F.pad(weights, (0, -count % ALIGNMENT)).to(device, dtype)
 
 
 class ConvBlock(nn.Module):
-    """A wide depthwise convolution, and a small network on each cell, added to its input."""
+    """A 7x7 depthwise convolution and an MLP on each cell, added to its input."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -143,24 +143,24 @@ class ConvBlock(nn.Module):
         self.scale = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.inner.widened(apart(x, self.depthwise).permute(0, 2, 3, 1))
-        return added(x.permute(0, 2, 3, 1), self.scale, self.inner.narrow, y).permute(0, 3, 1, 2)
+        y = self.inner.hidden(depthwise_conv(x, self.depthwise).permute(0, 2, 3, 1))
+        return add_scaled(x.permute(0, 2, 3, 1), self.scale, self.inner.narrow, y).permute(0, 3, 1, 2)
 
 
-def apart(x: Tensor, layer: nn.Conv2d) -> Tensor:
-    """A convolution of each channel by itself, with an odd kernel, that keeps the size.
+def depthwise_conv(x: Tensor, layer: nn.Conv2d) -> Tensor:
+    """A depthwise convolution with an odd kernel that keeps the size.
 
-    Its gradient for the input is such a convolution too, with the kernel turned; on a GPU the forward kernels are
+    The gradient of its input is a depthwise convolution too, with the kernel flipped; on a GPU the forward kernels are
     faster than torch's own for it.
     """
     kind = x.device.type
     narrow = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     given = (part.to(narrow) for part in (x, layer.weight, layer.bias))  # type: ignore[union-attr]
-    found: Tensor = _Apart.apply(*given)  # type: ignore[no-untyped-call]
+    found: Tensor = _DepthwiseConv.apply(*given)  # type: ignore[no-untyped-call]
     return found
 
 
-class _Apart(torch.autograd.Function):
+class _DepthwiseConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)

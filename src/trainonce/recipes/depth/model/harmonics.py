@@ -1,7 +1,7 @@
-"""Directions as features: real spherical harmonics, as polynomials of the direction's coordinates.
+"""Real spherical harmonics of directions, as polynomials of their coordinates.
 
-In as few operations as can be, whatever the degree: each polynomial of z is the product of its distances to its zeros,
-and each of x and y is a sine of a multiple of the angle.
+Few tensor operations suffice, whatever the degree: each polynomial of z is the product of its factors, and each of x
+and y is a sine of a multiple of the azimuth.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def harmonics(directions: Tensor, table: Table) -> Tensor:
     """All real spherical harmonics up to the table's degree, of unit directions (..., 3): (..., (degree + 1)²).
 
     Harmonic (n, m) stands at n(n + 1) + m, and has the sign (-1)^m, so that degree 1 is proportional to (-y, z, -x).
-    Not to be differentiated: an angle has no gradient at the poles.
+    Not differentiable at the poles, where the azimuth has no gradient.
 
-    >>> harmonics(torch.tensor([0.0, 0.0, 1.0]), tabled(1))
+    >>> harmonics(torch.tensor([0.0, 0.0, 1.0]), harmonics_table(1))
     tensor([0.2821, -0.0000, 0.4886, -0.0000])
     """
     x, y, z = directions.unsqueeze(-2).unbind(-1)
@@ -37,7 +37,7 @@ def harmonics(directions: Tensor, table: Table) -> Tensor:
 
 
 class Harmonics(nn.Module):
-    """The function as a module: a compiler makes its many passes over memory one."""
+    """The function as a module, so that torch.compile can fuse its passes over memory."""
 
     def forward(self, directions: Tensor, table: Table, dtype: torch.dtype) -> Tensor:
         return harmonics(directions, table).to(dtype)
@@ -48,8 +48,8 @@ class Table(NamedTuple):
 
     :param slopes: Of factors that are linear in z², (factors, pairs), as are their ``shifts``.
     :param odd: Which pairs have z as a factor, 0 or 1.
-    :param orders: The power of sin(polar) that goes with an order: how often the angle is turned.
-    :param phases: What makes a sine a cosine.
+    :param orders: The absolute value of the order: the power of sin(polar) and the multiple of the azimuth.
+    :param phases: What turns a sine into a cosine.
     :param heights: For each harmonic its pair.
     :param angles: For each harmonic its order.
     """
@@ -64,8 +64,10 @@ class Table(NamedTuple):
 
 
 @functools.cache
-def tabled(degree: int = DEGREE, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Table:
-    """What the harmonics up to a degree are made of."""
+def harmonics_table(
+    degree: int = DEGREE, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+) -> Table:
+    """The coefficients of the harmonics up to a degree."""
     pairs = [(n, m) for n in range(degree + 1) for m in range(n + 1)]
     every = [(n, m) for n in range(degree + 1) for m in range(-n, n + 1)]
     orders = range(-degree, degree + 1)
@@ -87,22 +89,22 @@ def tabled(degree: int = DEGREE, device: torch.device | None = None, dtype: torc
 def _factors(n: int, m: int, degree: int) -> list[tuple[float, float]]:
     """Slopes and shifts of the factors; as many for every pair, a power of 2, so the last ones are 1."""
     leading = math.factorial(2 * n) / (2**n * math.factorial(n) * math.factorial(n - m))
-    size = leading * _size(n, m) * (-1) ** m
+    size = leading * _normalisation(n, m) * (-1) ** m
     count = 1 << max(0, degree // 2 - 1).bit_length()
     (slope, shift), *others = ([(1.0, -(zero**2)) for zero in _zeros(n, m)] + [(0.0, 1.0)] * count)[:count]
     return [(size * slope, size * shift), *others]
 
 
 def _zeros(n: int, m: int) -> list[float]:
-    """Those above 0 of the m-th derivative of the n-th Legendre polynomial, by halving what lies between two others'.
+    """The zeros above 0 of the m-th derivative of the n-th Legendre polynomial, by bisection.
 
     Between two neighbouring zeros of degree n, and beyond the last, lies one of degree n + 1.
     """
     if n - m < 2:
         return []
     inner = _zeros(n - 1, m)
-    rims = [*([] if (n - m) % 2 else [0.0]), *inner, 1.0]
-    return [_zero(n, m, low, high) for low, high in itertools.pairwise(rims)]
+    ends = [*([] if (n - m) % 2 else [0.0]), *inner, 1.0]
+    return [_zero(n, m, low, high) for low, high in itertools.pairwise(ends)]
 
 
 def _zero(n: int, m: int, low: float, high: float) -> float:
@@ -114,15 +116,15 @@ def _zero(n: int, m: int, low: float, high: float) -> float:
 
 
 def _legendre(n: int, m: int, z: float) -> float:
-    """The m-th derivative of the n-th Legendre polynomial, but for a factor."""
+    """The m-th derivative of the n-th Legendre polynomial, up to a factor."""
     before, now = 0.0, 1.0
     for k in range(m + 1, n + 1):
         before, now = now, (z * (2 * k - 1) * now - (k + m - 1) * before) / (k - m)
     return now
 
 
-def _size(n: int, m: int) -> float:
-    """What makes the squares integrate to 1 over the sphere."""
+def _normalisation(n: int, m: int) -> float:
+    """The factor that makes the squares integrate to 1 over the sphere."""
     whole = (2 * n + 1) / (4 * math.pi) * math.factorial(n - m) / math.factorial(n + m)
     return math.sqrt(whole * (2 if m else 1))
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from trainonce.recipes.depth.model.attention import Norm, added, attended
+from trainonce.recipes.depth.model.attention import Norm, add_scaled, dot_product_attention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Encoded(NamedTuple):
-    """What a decoder gets of an encoder.
+class EncoderOutput(NamedTuple):
+    """The output of an encoder.
 
     :param maps: Four maps of one grid, (batch, cells, channels).
     :param tokens: Four tokens of the whole image, (batch, channels).
@@ -35,7 +35,7 @@ class Shape:
     """The size of a transformer.
 
     :param ends: After which blocks each of the four stages ends.
-    :param cells: The side of the grid that its positions are learned on.
+    :param cells: The side of the grid of its positional embeddings.
     """
 
     dim: int
@@ -81,8 +81,8 @@ class ViT(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def forward(self, images: Tensor) -> Encoded:
-        x, grid = embedded(images, self.patch_embed["proj"])  # type: ignore[arg-type]
+    def forward(self, images: Tensor) -> EncoderOutput:
+        x, grid = embed_patches(images, self.patch_embed["proj"])  # type: ignore[arg-type]
         first = self.cls_token.to(x.dtype).expand(len(x), -1, -1)
         x = torch.cat([first, x], dim=1)
         x = x + self._positions(grid).to(x.dtype)
@@ -95,10 +95,10 @@ class ViT(nn.Module):
             x, now = checkpoint(block, x, before, use_reentrant=False) if again else block(x, before)
             maps.append(now)
             tokens = [x[:, 0], *tokens[:3]]
-        return Encoded(maps, tokens, grid)
+        return EncoderOutput(maps, tokens, grid)
 
     def _positions(self, grid: tuple[int, int]) -> Tensor:
-        """Those of the class token and of the cells, brought to another grid."""
+        """The positional embeddings of the class token and of the cells, interpolated to another grid."""
         cells, dim = self.shape.cells, self.shape.dim
         if grid == (cells, cells):
             return self.pos_embed
@@ -113,18 +113,18 @@ class ViT(nn.Module):
 def _bicubic(old: int, new: int, device: torch.device) -> Tensor:
     """Bicubic interpolation along a side as a matrix, (new, old), with the checkpoints' shift of a tenth of a cell.
 
-    Two small products do what torch's interpolation of 1,024 channels takes an H200 7 ms for.
+    Two small matrix products replace torch's interpolation of 1,024 channels, which takes 7 ms on an H200.
     """
-    with torch.inference_mode(False), torch.no_grad():  # it is kept, and trainings come after evaluations
+    with torch.inference_mode(False), torch.no_grad():  # it is cached, and training may follow evaluation
         unit = torch.eye(old)[None, :, :, None]
         found = F.interpolate(unit, scale_factor=((new + 0.1) / old, 1.0), mode="bicubic")
         return found[0, :, :, 0].T.contiguous().to(device)
 
 
-def embedded(images: Tensor, projection: nn.Conv2d) -> tuple[Tensor, tuple[int, int]]:
-    """The cells of images, (batch, cells, channels), and their grid: the convolution, as one product.
+def embed_patches(images: Tensor, projection: nn.Conv2d) -> tuple[Tensor, tuple[int, int]]:
+    """The patch embeddings of images, (batch, cells, channels), and their grid: the convolution as one matrix product.
 
-    That is the same, since its patches do not overlap; of three channels a convolution leaves tensor cores idle.
+    Patches do not overlap, so the result is the same; a convolution of three channels leaves tensor cores idle.
     """
     height, width = images.shape[-2:]
     if height % PATCH or width % PATCH:
@@ -136,10 +136,10 @@ def embedded(images: Tensor, projection: nn.Conv2d) -> tuple[Tensor, tuple[int, 
     return F.linear(cells, projection.weight.flatten(1), projection.bias), (rows, columns)
 
 
-def larger(x: Tensor, before: Tensor | None) -> Tensor:
-    """Of each two values the larger: what was found before, and a block's cells with its class token added.
+def running_max(x: Tensor, before: Tensor | None) -> Tensor:
+    """The elementwise maximum of the stage so far and a block's cells with its class token added.
 
-    The gradient takes fewer passes than torch.maximum's: equals do not share it.
+    Its gradient takes fewer passes than that of torch.maximum: of equal values, one gets all of it.
     """
     token, cells = torch.split(x, [1, x.shape[1] - 1], dim=1)
     now = cells + token
@@ -147,9 +147,9 @@ def larger(x: Tensor, before: Tensor | None) -> Tensor:
 
 
 class ViTBlock(nn.Module):
-    """Attention and a small network, normalised before and scaled after. Names as in the checkpoints.
+    """Attention and an MLP, each with a norm before and a layer scale after. Names as in the checkpoints.
 
-    Gives, beside its own values, the largest of its stage so far: compiled with it, that takes fewer passes.
+    Returns, beside its own values, the maximum of its stage so far: compiled with it, that takes fewer passes.
     """
 
     def __init__(self, dim: int, heads: int) -> None:
@@ -162,11 +162,11 @@ class ViTBlock(nn.Module):
 
     def forward(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         three = self.attn["qkv"](self.norm1(x)).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        found = attended(*(part.transpose(1, 2) for part in three)).transpose(1, 2).flatten(2)
-        x = added(x, self.ls1.gamma, self.attn["proj"], found)  # type: ignore[arg-type]
+        found = dot_product_attention(*(part.transpose(1, 2) for part in three)).transpose(1, 2).flatten(2)
+        x = add_scaled(x, self.ls1.gamma, self.attn["proj"], found)  # type: ignore[arg-type]
         inner = F.gelu(self.mlp["fc1"](self.norm2(x)))
-        x = added(x, self.ls2.gamma, self.mlp["fc2"], inner)  # type: ignore[arg-type]
-        return x, larger(x, before)
+        x = add_scaled(x, self.ls2.gamma, self.mlp["fc2"], inner)  # type: ignore[arg-type]
+        return x, running_max(x, before)
 
 
 class _Scale(nn.Module):
@@ -175,5 +175,5 @@ class _Scale(nn.Module):
         self.gamma = nn.Parameter(torch.ones(dim))
 
 
-#: How the names of what a checkpoint holds and this encoder does not need begin.
+#: Prefixes of what a checkpoint holds and this encoder does not need.
 UNUSED: Sequence[str] = ("norm.", "mask_token", "register_tokens", "head.")

@@ -2,7 +2,7 @@
 
 Layouts: as published, ``rgb_anon/<condition>/<split>/<recording>/*_rgb_anon.png`` with labels
 ``gt/<condition>/<split>/<recording>/*_gt_labelTrainIds.png``, or flattened, without the folders of conditions.
-Reference images, in folders named ``*_ref``, are left alone.
+Reference images, in folders named ``*_ref``, are not read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainonce.recipes.segmentation.data import cityscapes
+from trainonce.recipes.segmentation.data.label_files import Files
 from trainonce.recipes.vision import files
-from trainonce.recipes.vision.files import Files, Place
 
 if TYPE_CHECKING:
     import os
+
+    from trainonce.recipes.vision.files import Place
 
 CLASSES = cityscapes.CLASSES
 CONDITIONS = ("fog", "night", "rain", "snow")
@@ -28,7 +30,7 @@ SUFFIX = "_rgb_anon.png"
 
 def find(root: str | os.PathLike[str]) -> Path:
     """The folder with ``rgb_anon``: ``root``, or ``acdc`` in it."""
-    return files.home(root, NAMES, "rgb_anon")
+    return files.find_home(root, NAMES, "rgb_anon")
 
 
 def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None = None, labelled: bool = True) -> Files:
@@ -38,7 +40,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     """
     cityscapes.check_split("ACDC", split)
     root = find(root)
-    folder = files.part(root, "rgb_anon")
+    folder = files.find_subfolder(root, "rgb_anon")
     images = _frames(folder, split, SUFFIX)
     if not images:
         raise ValueError(
@@ -47,10 +49,10 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     if not labelled:
         ordered = tuple(images[name] for name in sorted(images))
         return Files(ordered, None, cityscapes.KINDS["labelTrainIds"], size=size)
-    labels = files.part(root, "gt")
+    labels = files.find_subfolder(root, "gt")
     found = {kind: _frames(labels, split, f"_gt_{kind}.png") for kind in cityscapes.KINDS}
     cityscapes.check_labels(found, labels)
-    return cityscapes.labelled(
+    return cityscapes.choose_labels(
         images,
         found,
         lambda name: f"{folder}/**/{split}/**/{name}{SUFFIX}",
@@ -62,8 +64,8 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
 def halves(scenes: Files) -> tuple[list[int], list[int]]:
     """The scenes in two parts of which none shares a recording with the other, as equal as the recordings allow.
 
-    Equal in the number of scenes, and of each condition where the folders tell it, which flattened ones do not. A
-    long recording comes in chapters: ``GP010376`` goes on where ``GOPR0376`` ends, and stays with it.
+    Equal in the number of scenes, and of each condition where folders are named by it, which flattened ones are not. A
+    long recording comes in chapters: ``GP010376`` continues ``GOPR0376`` and stays with it.
     """
     keys = [(_recording(place), _condition(place)) for place in scenes.images]
     parts = {recording: Counter[str]() for recording, _ in sorted(keys)}
@@ -90,7 +92,7 @@ def halves(scenes: Files) -> tuple[list[int], list[int]]:
 def _frames(folder: Path, split: str, suffix: str) -> dict[str, Place]:
     """The files of a split by the names of their frames; one that is there in both layouts is taken as published."""
     frames: dict[str, Place] = {}
-    for name, place in files.listing(folder, suffix).items():
+    for name, place in files.list_files(folder, suffix).items():
         *parents, file = name.split("/")
         frame = file.removesuffix(suffix)
         if split in parents and (frame not in frames or parents[0] != split):
@@ -102,7 +104,7 @@ def _recording(place: Place) -> str:
     name = Path(place.path).name
     match = re.match(r"(?:GOPR|GP\d\d)(\d{4})_", name)
     if match is None:
-        raise ValueError(f"The recording of {place} must be told by a name like GOPR0376_frame_000001{SUFFIX}.")
+        raise ValueError(f"The recording of {place} must follow from a name like GOPR0376_frame_000001{SUFFIX}.")
     return match[1]
 
 

@@ -1,4 +1,4 @@
-"""Batches: which scenes a step trains on, read ahead, stylised, cut and mirrored on the device.
+"""Batches: which scenes a step trains on, read ahead, stylised, cropped and mirrored on the device.
 
 Everything random about a sample is a function of the seed and of the sample's number, so a resumed training sees what
 it would have seen, and two processes with one scene each see what one process with two would.
@@ -7,27 +7,23 @@ it would have seen, and two processes with one scene each see what one process w
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from trainonce.recipes.segmentation.data.stylise import stylise
-from trainonce.study.executors.parent_watch import end_with_parent
+from trainonce.recipes.vision.indices import permutation, sample_numbers, seeded_generator
+from trainonce.recipes.vision.loading import check_one_size, data_loader, read_all, read_or_next
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trainonce.recipes.segmentation.data.scenes import Domains, Scenes
     from trainonce.recipes.segmentation.settings import Settings
-
-T = TypeVar("T")
 
 
 class Batch(NamedTuple):
@@ -47,7 +43,7 @@ class Whole(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What is random about a sample: its scene, its style, and, as parts of what is possible, its place."""
+    """What is random about a sample: its scene, its style, its crop (as shares of what is possible), its flip."""
 
     source: int
     style: int
@@ -58,25 +54,19 @@ class Sample(NamedTuple):
 
 def sample(number: int, sources: int, styles: int, flip: float, seed: int) -> Sample:
     """The sample of that number: every epoch has each source scene once; the style is any."""
-    epoch, place = divmod(number, sources)
-    source = int(_order(sources, seed, epoch)[place])
-    style, top, left, coin = torch.rand(4, generator=_random(seed, "sample", number), dtype=torch.float64).tolist()
+    epoch, at = divmod(number, sources)
+    source = int(permutation(sources, seed, "epoch", epoch)[at])
+    generator = seeded_generator(seed, "sample", number)
+    style, top, left, coin = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
     return Sample(source, int(style * styles), top, left, coin < flip)
 
 
-@functools.lru_cache(maxsize=4)
-def _order(count: int, seed: int, epoch: int) -> Tensor:
-    return torch.randperm(count, generator=_random(seed, "epoch", epoch))
-
-
-def _random(seed: int, what: str, number: int) -> torch.Generator:
-    digest = hashlib.sha256(f"{seed} {what} {number}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-
-
 @dataclasses.dataclass(frozen=True)
-class Order(Sequence[list[Sample]]):
-    """The samples of each step, from a first one on, in one of several processes (``place``: which, of how many)."""
+class SampleOrder(Sequence[list[Sample]]):
+    """The samples of each of some steps in one process.
+
+    :param process: Rank and number of processes.
+    """
 
     sources: int
     styles: int
@@ -84,29 +74,27 @@ class Order(Sequence[list[Sample]]):
     flip: float
     seed: int
     steps: range
-    place: tuple[int, int] = (0, 1)
+    process: tuple[int, int] = (0, 1)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def __getitem__(self, index: Any) -> Any:
-        rank, ranks = self.place
-        first = (self.steps[index] * ranks + rank) * self.batch
-        counts = (self.sources, self.styles)
-        return [sample(n, *counts, self.flip, self.seed) for n in range(first, first + self.batch)]
+        numbers = sample_numbers(self.steps[index], self.batch, self.process)
+        return [sample(n, self.sources, self.styles, self.flip, self.seed) for n in numbers]
 
 
 # On the device
 
 
-def prepared(whole: Whole, chosen: Sequence[Sample], crop: tuple[int, int], bandwidth: float) -> Batch:
-    """Stylise whole scenes, then cut the same piece out of each and its copy, mirrored or not."""
+def make_batch(whole: Whole, samples: Sequence[Sample], crop: tuple[int, int], bandwidth: float) -> Batch:
+    """Stylise whole scenes, then take the same random crop of each scene, its copy and its label, mirrored or not."""
     images = whole.images.float()
     stylised = stylise(images, whole.styles.float(), bandwidth)
     height, width = images.shape[-2:]
-    tops = [int(s.top * (height - crop[0] + 1)) for s in chosen]
-    lefts = [int(s.left * (width - crop[1] + 1)) for s in chosen]
-    steps = [-1 if s.mirrored else 1 for s in chosen]
+    tops = [int(s.top * (height - crop[0] + 1)) for s in samples]
+    lefts = [int(s.left * (width - crop[1] + 1)) for s in samples]
+    steps = [-1 if s.mirrored else 1 for s in samples]
     starts = [left + crop[1] - 1 if step < 0 else left for left, step in zip(lefts, steps, strict=True)]
     at = torch.tensor([tops, starts, steps]).to(images.device, non_blocking=True)
     rows = at[0, :, None] + torch.arange(crop[0], device=images.device)
@@ -117,8 +105,8 @@ def prepared(whole: Whole, chosen: Sequence[Sample], crop: tuple[int, int], band
     return Batch(cut, copy, whole.labels[pick].long())
 
 
-def middle(scene: Tensor, frame: tuple[int, int] | tuple[()]) -> Tensor:
-    """The middle of a scene, (..., height, width)."""
+def crop_centre(scene: Tensor, frame: tuple[int, int] | tuple[()]) -> Tensor:
+    """The centre of a scene, (..., height, width), at the size of a frame; a smaller scene as it is."""
     if not frame or any(have < want for have, want in zip(scene.shape[-2:], frame, strict=True)):
         return scene
     top, left = ((have - want) // 2 for have, want in zip(scene.shape[-2:], frame, strict=True))
@@ -128,75 +116,47 @@ def middle(scene: Tensor, frame: tuple[int, int] | tuple[()]) -> Tensor:
 # Where scenes come from
 
 
-class Resident:
-    """All scenes in the device's memory: nothing to wait for."""
+class DeviceCache:
+    """All scenes, read once and kept in the device's memory."""
 
     def __init__(self, domains: Domains, settings: Settings, device: torch.device) -> None:
         frame, source, style = settings.frame, domains.source, domains.style
 
-        def together(read: Callable[[int], Tensor], count: int) -> Tensor:
-            return stacked(at_once(lambda i: middle(read(i), frame), count, settings.readers)).to(device)
+        def read(scene: Callable[[int], Tensor], count: int) -> Tensor:
+            return stack_scenes(read_all(lambda i: crop_centre(scene(i), frame), count, settings.readers)).to(device)
 
-        self.images, self.labels = (together(read, len(source)) for read in (source.image, source.label))
-        self.styles = together(style.image, len(style))
+        self.images, self.labels = (read(scene, len(source)) for scene in (source.image, source.label))
+        self.styles = read(style.image, len(style))
 
-    def wholes(self, order: Order) -> Iterator[Whole]:
-        for chosen in order:
-            at = torch.tensor([[s.source for s in chosen], [s.style for s in chosen]])
+    def wholes(self, order: SampleOrder) -> Iterator[Whole]:
+        for samples in order:
+            at = torch.tensor([[s.source for s in samples], [s.style for s in samples]])
             source, style = at.to(self.images.device, non_blocking=True)
             yield Whole(self.images[source], self.labels[source], self.styles[style])
 
 
-def at_once(read: Callable[[int], T], count: int, threads: int) -> list[T]:
-    """The first so many of something, read by several threads: decoding leaves Python to others."""
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        return list(pool.map(read, range(count)))
-
-
-def stacked(scenes: Sequence[Tensor]) -> Tensor:
+def stack_scenes(scenes: Sequence[Tensor]) -> Tensor:
     """Scenes of one size as one tensor."""
-    sizes = {tuple(scene.shape[-2:]) for scene in scenes}
-    if len(sizes) > 1:
-        found = ", ".join(f"{height}x{width}" for height, width in sorted(sizes))
-        raise ValueError(
-            f"Scenes that are kept in memory must have one size; got {found}. Set size=height,width, or resident=False."
-        )
+    check_one_size("Scenes", scenes)
     return torch.stack(list(scenes))
 
 
-class Stream:
-    """Scenes read by other processes while the device trains."""
+class StreamLoader:
+    """Scenes read by worker processes while the device trains."""
 
     def __init__(self, domains: Domains, settings: Settings, device: torch.device) -> None:
         self._domains, self._settings, self._device = domains, settings, device
 
-    def wholes(self, order: Order) -> Iterator[Whole]:
-        for content, bad in loader(_Reading(self._domains, self._settings, order), self._settings, self._device):
+    def wholes(self, order: SampleOrder) -> Iterator[Whole]:
+        for content, bad in data_loader(_Steps(self._domains, self._settings, order), self._settings, self._device):
             _warn_of(bad)
             yield Whole(*(tensor.to(self._device, non_blocking=True) for tensor in content))
 
 
-AHEAD = 4  # steps that each reader reads ahead
-
-
-def loader(dataset: Dataset[Any], settings: Settings, device: torch.device) -> DataLoader[Any]:
-    """The items of a dataset in order, read ahead by processes that are spared where there is little to read."""
-    readers = min(settings.readers, len(dataset))  # type: ignore[arg-type]
-    ahead = {"prefetch_factor": AHEAD} if readers else {}
-    return DataLoader(
-        dataset,
-        batch_size=None,
-        num_workers=readers,
-        pin_memory=device.type == "cuda",
-        worker_init_fn=end_with_parent,
-        **ahead,  # type: ignore[arg-type]
-    )
-
-
-class _Reading(Dataset[Any]):
+class _Steps(Dataset[Any]):
     """The scenes of each step. One that cannot be read, though it could before training, is replaced by the next."""
 
-    def __init__(self, domains: Domains, settings: Settings, order: Order) -> None:
+    def __init__(self, domains: Domains, settings: Settings, order: SampleOrder) -> None:
         self._domains, self._order = domains, order
         self._frame, self._least = settings.frame, settings.crop
 
@@ -206,23 +166,23 @@ class _Reading(Dataset[Any]):
     def __getitem__(self, step: int) -> tuple[Whole, list[str]]:
         bad: list[str] = []
         source, style = self._domains.source, self._domains.style
-        sources = self._same(source, [s.source for s in self._order[step]], bad, labelled=True)
-        styles = self._same(style, [s.style for s in self._order[step]], bad, labelled=False)
+        sources = self._read_same_size(source, [s.source for s in self._order[step]], bad, labelled=True)
+        styles = self._read_same_size(style, [s.style for s in self._order[step]], bad, labelled=False)
         images, labels = (torch.stack([pair[i] for pair in sources]) for i in range(2))
         return Whole(images, labels, torch.stack([image for image, _ in styles])), bad
 
-    def _same(
+    def _read_same_size(
         self, scenes: Scenes, indices: list[int], bad: list[str], *, labelled: bool
     ) -> list[tuple[Tensor, Tensor]]:
-        """Scenes of the size of the first."""
+        """Scenes, all of the size of the first."""
         found: list[tuple[Tensor, Tensor]] = []
         for index in indices:
             size = found[0][0].shape[-2:] if found else None
-            found.append(readable(scenes, index, self._frame, self._least, size, bad, labelled=labelled))
+            found.append(read_scene(scenes, index, self._frame, self._least, size, bad, labelled=labelled))
         return found
 
 
-def readable(
+def read_scene(
     scenes: Scenes,
     index: int,
     frame: tuple[int, int] | tuple[()],
@@ -232,27 +192,20 @@ def readable(
     *,
     labelled: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The scene, or the next one that can be read and has the right size; what cannot or has not is noted."""
-    for i in range(len(scenes)):
-        at = (index + i) % len(scenes)
-        try:
-            whole = scenes.image(at)
-            image, label = middle(whole, frame), middle(scenes.label(at), frame) if labelled else whole[0]
-            if any(have < want for have, want in zip(whole.shape[-2:], frame or least, strict=True)):
-                raise ValueError(f"it has {tuple(whole.shape[-2:])} pixels, less than {frame or least}")
-            if labelled and label.shape != image.shape[-2:]:
-                raise ValueError(f"its label has {tuple(label.shape)} pixels, not {tuple(image.shape[-2:])}")
-            if size is not None and image.shape[-2:] != size:
-                raise ValueError(f"it has {tuple(image.shape[-2:])} pixels, the scene before it {tuple(size)}")
-            return image, label
-        except (OSError, ValueError) as error:
-            bad.append(named(scenes.name(at), error))
-    raise OSError(f"None of the {len(scenes)} scenes can be read any more; the last: {bad[-1]}")
+    """The scene, or the next one that can be read and has the right size; errors are appended to ``bad``."""
 
+    def read(at: int) -> tuple[Tensor, Tensor]:
+        whole = scenes.image(at)
+        image, label = crop_centre(whole, frame), crop_centre(scenes.label(at), frame) if labelled else whole[0]
+        if any(have < want for have, want in zip(whole.shape[-2:], frame or least, strict=True)):
+            raise ValueError(f"it has {tuple(whole.shape[-2:])} pixels, less than {frame or least}")
+        if labelled and label.shape != image.shape[-2:]:
+            raise ValueError(f"its label has {tuple(label.shape)} pixels, not {tuple(image.shape[-2:])}")
+        if size is not None and image.shape[-2:] != size:
+            raise ValueError(f"it has {tuple(image.shape[-2:])} pixels, the scene before it {tuple(size)}")
+        return image, label
 
-def named(name: str, error: Exception) -> str:
-    """What an error says, with the scene's name if it does not say that itself."""
-    return str(error) if name in str(error) else f"{name}: {error}"
+    return read_or_next(scenes, index, read, bad, f"None of the {len(scenes)} scenes can be read any more")
 
 
 class UnreadableScene(UserWarning):

@@ -14,9 +14,10 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.recipes.segmentation.data.label_files import Files, class_table, pair_labels
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
 from trainonce.recipes.vision import files
-from trainonce.recipes.vision.files import Files, Place
+from trainonce.recipes.vision.files import Place
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ class Layout(NamedTuple):
     label: str
     values: tuple[int, ...]
     colours: tuple[tuple[int, int, int], ...] | None
-    lists: tuple[str, ...]  # files that say which frames are in which split
+    lists: tuple[str, ...]  # files that list the frames of each split
     split: Callable[[Mapping[str, Place]], dict[str, list[str]]]
 
     def folders(self) -> set[str]:
-        """The folders it is known by."""
+        """The folders by which it is recognised."""
         tops = (file.split("/")[0] for file in (self.image, self.label))
         return {top.replace("SPLIT", split) for top in tops for split in SPLITS}
 
@@ -114,11 +115,13 @@ def load(root: str | os.PathLike[str], protocol: str = "day2dusk", size: tuple[i
     """The four sets of a protocol.
 
     ``"day2dusk"``: train on two drives by day (0006R0, 0016E5); the dusk frames (0001TP) of the official training split
-    lend their look and choose; those of the official test split are reported, and the third drive by day (Seq05VD)
-    besides. ``"official"``: the official splits, with day and dusk in both training and test; style as before.
+    are the style and choose among weights; those of the official test split are reported, and the third drive by day
+    (Seq05VD) besides.
+
+    ``"official"``: the official splits, with day and dusk in both training and test; style as before.
 
     The published layout comes without the official splits. They are read from ``train.txt``, ``val.txt`` and
-    ``test.txt`` beside its folders or, without these, told by the names of the frames (:func:`official`).
+    ``test.txt`` beside its folders or, without these, follow from the names of the frames (:func:`official_split`).
     """
     if protocol not in PROTOCOLS:
         hint = did_you_mean(protocol, PROTOCOLS)
@@ -157,10 +160,10 @@ def find(root: str | os.PathLike[str]) -> Path:
     raise ValueError(f"CamVid is expected as a folder or a zip archive with {expected}; {files.contents(root)}")
 
 
-def official(name: str) -> str:
-    """The official split of a frame, which its drive and number tell.
+def official_split(name: str) -> str:
+    """The official split of a frame, from its drive and number.
 
-    >>> official("0001TP_008520"), official("0001TP_008550"), official("0016E5_07959")
+    >>> official_split("0001TP_008520"), official_split("0001TP_008550"), official_split("0016E5_07959")
     ('train', 'test', 'val')
     """
     drive, _, number = name.partition("_")
@@ -178,8 +181,8 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[Path, list[str], Fi
     layout = _layout(members)
     if layout is None:
         raise ValueError(f"{path} does not hold CamVid.")
-    images, labels = _matching(layout.image, members), _matching(layout.label, members)
-    paired = files.pairs(
+    images, labels = _match(layout.image, members), _match(layout.label, members)
+    paired = pair_labels(
         images,
         labels,
         lambda name: f"{path}/{layout.image.replace('NAME', name)}",
@@ -203,13 +206,13 @@ def _members(path: Path) -> dict[str, Place]:
         found += [path / file for file in lists if (path / file).is_file()]
         places = {file.relative_to(path).as_posix(): Place(str(file)) for file in found}
     elif path.suffix == ".zip" and path.is_file():
-        names = [name for name in files.archive(str(path)).namelist() if not name.endswith("/")]
-        tops = {name.split("/")[0] for name in names if not files.hidden(name)}
+        names = [name for name in files.open_archive(str(path)).namelist() if not name.endswith("/")]
+        tops = {name.split("/")[0] for name in names if not files.is_hidden(name)}
         inside = tops.pop() + "/" if len(tops) == 1 else ""
         places = {name.removeprefix(inside): Place(str(path), name) for name in names}
     else:
         places = {}
-    return {name: place for name, place in places.items() if not files.hidden(name)}
+    return {name: place for name, place in places.items() if not files.is_hidden(name)}
 
 
 def _layout(members: Mapping[str, Place]) -> Layout | None:
@@ -217,15 +220,15 @@ def _layout(members: Mapping[str, Place]) -> Layout | None:
     return next((layout for layout in LAYOUTS if layout.folders() <= tops), None)
 
 
-def _matching(pattern: str, members: Mapping[str, Place]) -> dict[str, Place]:
+def _match(pattern: str, members: Mapping[str, Place]) -> dict[str, Place]:
     """The files of a pattern by the names of their frames."""
     regex = re.compile(re.escape(pattern).replace("SPLIT", f"(?:{'|'.join(SPLITS)})").replace("NAME", "([^/]+)"))
     return {match[1]: place for name, place in members.items() if (match := regex.fullmatch(name))}
 
 
-def _by_json(members: Mapping[str, Place]) -> dict[str, list[str]]:
+def _splits_from_json(members: Mapping[str, Place]) -> dict[str, list[str]]:
     if "splits.json" not in members:
-        return _by_lists(members)
+        return _splits_from_lists(members)
     place = members["splits.json"]
     try:
         splits = json.loads(place.read())["official_split"]
@@ -235,25 +238,30 @@ def _by_json(members: Mapping[str, Place]) -> dict[str, list[str]]:
         raise ValueError(f"{place} must hold {wanted}; reading it failed with {error!r}.") from None
 
 
-def _by_folder(members: Mapping[str, Place]) -> dict[str, list[str]]:
-    return {split: sorted(_matching(f"{split}/NAME.png", members)) for split in SPLITS}
+def _splits_from_folders(members: Mapping[str, Place]) -> dict[str, list[str]]:
+    return {split: sorted(_match(f"{split}/NAME.png", members)) for split in SPLITS}
 
 
-def _by_lists(members: Mapping[str, Place]) -> dict[str, list[str]]:
-    """By text files with a frame on each line, whatever path or ending it has there; else by the frames' names."""
+def _splits_from_lists(members: Mapping[str, Place]) -> dict[str, list[str]]:
+    """From text files with a frame on each line, with or without path and ending; else from the frames' names."""
     if not all(file in members for file in LISTS):
-        names = sorted(_matching(PUBLISHED.image, members) or _matching(ARCHIVED.image, members))
-        return {split: [name for name in names if official(name) == split] for split in SPLITS}
+        names = sorted(_match(PUBLISHED.image, members) or _match(ARCHIVED.image, members))
+        return {split: [name for name in names if official_split(name) == split] for split in SPLITS}
     lines = {split: members[f"{split}.txt"].read().decode().splitlines() for split in SPLITS}
     return {split: [PurePosixPath(line.split()[0]).stem for line in lines[split] if line.strip()] for split in SPLITS}
 
 
 LISTS = tuple(f"{split}.txt" for split in SPLITS)
-INDEXED = files.table({**{i: i for i in range(len(CLASSES))}, len(CLASSES): IGNORE})
-COLOURED = files.table({i: CLASSES.names.index(name) if name else IGNORE for i, name in enumerate(COLOURS.values())})
-ARCHIVED = Layout("images/NAME.jpg", "labels/NAME.png", INDEXED, None, ("splits.json", *LISTS), _by_json)
-SEGNET = Layout("SPLIT/NAME.png", "SPLITannot/NAME.png", INDEXED, None, (), _by_folder)
+INDEXED = class_table({**{i: i for i in range(len(CLASSES))}, len(CLASSES): IGNORE})
+COLOURED = class_table({i: CLASSES.names.index(name) if name else IGNORE for i, name in enumerate(COLOURS.values())})
+ARCHIVED = Layout("images/NAME.jpg", "labels/NAME.png", INDEXED, None, ("splits.json", *LISTS), _splits_from_json)
+SEGNET = Layout("SPLIT/NAME.png", "SPLITannot/NAME.png", INDEXED, None, (), _splits_from_folders)
 PUBLISHED = Layout(
-    "701_StillsRaw_full/NAME.png", "LabeledApproved_full/NAME_L.png", COLOURED, tuple(COLOURS), LISTS, _by_lists
+    "701_StillsRaw_full/NAME.png",
+    "LabeledApproved_full/NAME_L.png",
+    COLOURED,
+    tuple(COLOURS),
+    LISTS,
+    _splits_from_lists,
 )
 LAYOUTS = (ARCHIVED, SEGNET, PUBLISHED)

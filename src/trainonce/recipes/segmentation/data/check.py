@@ -1,4 +1,4 @@
-"""Looking at all data before a long run: every file is read once, and all that is wrong is said at once."""
+"""The check of all scenes before a long run: every file is read once, and one error lists all problems."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from trainonce.recipes.segmentation.data.label_files import Files, pixel_counts
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Domains, Scenes, Subset
-from trainonce.recipes.vision.files import Files, counted
+from trainonce.recipes.vision.checks import format_size, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from torch import Tensor
 
-#: How many problems are said in full.
-SHOWN = 5
-
 
 @dataclasses.dataclass
-class Look:
-    """One scene to look at, and what is found."""
+class SceneCheck:
+    """One scene to check, and what is found."""
 
     scenes: Scenes
     index: int
@@ -36,34 +34,34 @@ class Look:
 
 
 def check(domains: Domains, least: tuple[int, int], *, same_size: bool = False, threads: int = 8) -> None:
-    """Reads every scene once, and raises one error that names what is wrong with them.
+    """Read every scene once, and raise one error that lists all problems.
 
     A scene in two sets is read once; labels that only ``style`` has are not read.
 
     :param least: Height and width of the crops taken of ``source`` and ``style``: no image of theirs may be smaller.
-    :param same_size: Whether the images of each set must be of one size, as batches of whole images need.
+    :param same_size: Whether the images of each set must have one size, as batches of whole images need.
     :param threads: How many files are read at a time.
     """
     sets = domains.sets()
     problems = [f"The set {name!r} has no scenes." for name, scenes in sets.items() if not len(scenes)]
-    looks: dict[Hashable, Look] = {}
-    members: dict[str, list[Look]] = {}
+    scene_checks: dict[Hashable, SceneCheck] = {}
+    members: dict[str, list[SceneCheck]] = {}
     for name, scenes in sets.items():
         keyed = [origin(scenes, index) for index in range(len(scenes))]
-        members[name] = [looks.setdefault(_key(*place), Look(*place)) for place in keyed]
-        for look in members[name]:
-            look.labelled |= name != "style"
-            look.cropped |= name in ("source", "style")
+        members[name] = [scene_checks.setdefault(_key(*place), SceneCheck(*place)) for place in keyed]
+        for scene in members[name]:
+            scene.labelled |= name != "style"
+            scene.cropped |= name in ("source", "style")
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda look: inspect(look, len(domains.classes), least), looks.values()):
+        for _ in pool.map(lambda scene: inspect_(scene, len(domains.classes), least), scene_checks.values()):
             pass
-    problems += [problem for look in looks.values() for problem in look.problems]
+    problems += [problem for scene in scene_checks.values() for problem in scene.problems]
     if same_size:
         named = {id(scenes): name for name, scenes in reversed(sets.items())}
         for name in reversed(named.values()):
-            problems += odd(name, members[name])
+            problems += size_problems(name, members[name])
     if problems:
-        raise ValueError(summary(problems))
+        raise ValueError(summarize(problems))
 
 
 def origin(scenes: Scenes, index: int) -> tuple[Scenes, int]:
@@ -73,62 +71,54 @@ def origin(scenes: Scenes, index: int) -> tuple[Scenes, int]:
     return scenes, index
 
 
-def inspect(look: Look, classes: int, least: tuple[int, int]) -> None:
-    """Reads a scene and notes its size and what is wrong with it."""
-    scenes, index = look.scenes, look.index
+def inspect_(scene: SceneCheck, classes: int, least: tuple[int, int]) -> None:
+    """Read a scene and fill in its size and problems."""
+    scenes, index = scene.scenes, scene.index
     stored = dataclasses.replace(scenes, size=None) if isinstance(scenes, Files) else scenes
     try:
         image = stored.image(index)
     except (ValueError, OSError) as error:
-        look.problems = (_said(look, error),)
+        scene.problems = (_error_text(scene, error),)
         return
     found = (image.shape[-2], image.shape[-1])
-    look.size = scenes.size if isinstance(scenes, Files) and scenes.size else found
+    scene.size = scenes.size if isinstance(scenes, Files) and scenes.size else found
     problems = []
-    if look.cropped and (look.size[0] < least[0] or look.size[1] < least[1]):
-        rule = f"The image {look.name} must have at least the {_by(least)} pixels that are cut out of it"
-        problems.append(f"{rule}; it has {_by(look.size)}. Make frame and crop smaller.")
-    if look.labelled:
+    if scene.cropped and (scene.size[0] < least[0] or scene.size[1] < least[1]):
+        rule = f"The image {scene.name} must have at least the {format_size(least)} pixels that are cut out of it"
+        problems.append(f"{rule}; it has {format_size(scene.size)}. Make frame and crop smaller.")
+    if scene.labelled:
         try:
-            problems += label_problems(look.name, stored.label(index), found, classes)
+            problems += label_problems(scene.name, stored.label(index), found, classes)
         except (ValueError, OSError) as error:
-            problems.append(_said(look, error))
-    look.problems = tuple(problems)
+            problems.append(_error_text(scene, error))
+    scene.problems = tuple(problems)
 
 
 def label_problems(name: str, label: Tensor, size: tuple[int, int], classes: int) -> list[str]:
     """What is wrong with the label of an image."""
     problems = []
     if tuple(label.shape) != size:
-        problems.append(
-            f"The image {name} and its label must be of one size; they have {_by(size)} and {_by(label.shape)} pixels."
-        )
+        found = f"{format_size(size)} and {format_size(label.shape)}"
+        problems.append(f"The image {name} and its label must be of one size; they have {found} pixels.")
     wrong = label[(label >= classes) & (label != IGNORE)].tolist()
     if wrong:
         rule = f"may hold the classes 0 to {classes - 1} and {IGNORE}"
-        problems.append(f"The label of {name} {rule}; it holds {counted(wrong)}.")
+        problems.append(f"The label of {name} {rule}; it holds {pixel_counts(wrong)}.")
     return problems
 
 
-def odd(name: str, looks: list[Look]) -> list[str]:
-    """The images of a set that are not of the size that most have."""
-    sizes = Counter(look.size for look in looks if look.size)
+def size_problems(name: str, scenes: list[SceneCheck]) -> list[str]:
+    """The images of a set whose size is not that of most."""
+    sizes = Counter(scene.size for scene in scenes if scene.size)
     if len(sizes) < 2:
         return []
     usual = sizes.most_common(1)[0][0]
-    rule = f"The images of the set {name!r} must be of one size; most have {_by(usual)} pixels"
+    rule = f"The images of the set {name!r} must be of one size; most have {format_size(usual)} pixels"
     return [
-        f"{rule}, {look.name} has {_by(look.size)}. Set size=." for look in looks if look.size and look.size != usual
+        f"{rule}, {scene.name} has {format_size(scene.size)}. Set size=."
+        for scene in scenes
+        if scene.size and scene.size != usual
     ]
-
-
-def summary(problems: list[str]) -> str:
-    """One problem as it is; several as a list of the first, and how many more there are."""
-    if len(problems) == 1:
-        return problems[0]
-    more = [f"- and {len(problems) - SHOWN} more."] if len(problems) > SHOWN else []
-    listed = [f"- {problem}" for problem in problems[:SHOWN]]
-    return "\n".join([f"The data have {len(problems)} problems:", *listed, *more])
 
 
 def _key(scenes: Scenes, index: int) -> Hashable:
@@ -137,10 +127,6 @@ def _key(scenes: Scenes, index: int) -> Hashable:
     return id(scenes), index
 
 
-def _said(look: Look, error: Exception) -> str:
-    """What an error says; files name themselves."""
-    return str(error) if isinstance(look.scenes, Files) else f"{look.name}: {error}"
-
-
-def _by(size: tuple[int, ...]) -> str:
-    return "x".join(map(str, size))
+def _error_text(scene: SceneCheck, error: Exception) -> str:
+    """The text of an error, with the scene's name; the errors of files contain it."""
+    return str(error) if isinstance(scene.scenes, Files) else f"{scene.name}: {error}"

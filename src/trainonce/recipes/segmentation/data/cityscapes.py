@@ -2,22 +2,24 @@
 
 Layout, as published: ``leftImg8bit/<split>/<city>/*_leftImg8bit.png`` and
 ``gtFine/<split>/<city>/*_gtFine_labelIds.png``, or ``*_gtFine_labelTrainIds.png`` where these have been made. Other
-files do not matter.
+files are not read.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainonce.recipes.segmentation.data.label_files import Files, class_table, pair_labels, strip_suffix
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
 from trainonce.recipes.vision import files
-from trainonce.recipes.vision.files import Files, Place
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
     from pathlib import Path
+
+    from trainonce.recipes.vision.files import Place
 
 CLASSES = Classes(
     names=(
@@ -68,10 +70,10 @@ CLASSES = Classes(
 IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 LAST_ID = 33
 
-#: What the values of the two kinds of label files mean, the kind to prefer first.
+#: The classes of the values of the two kinds of label files, the preferred kind first.
 KINDS = {
-    "labelTrainIds": files.table({i: i for i in range(len(CLASSES))}),
-    "labelIds": files.table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
+    "labelTrainIds": class_table({i: i for i in range(len(CLASSES))}),
+    "labelIds": class_table({i: IDS.index(i) if i in IDS else IGNORE for i in range(LAST_ID + 1)}),
 }
 
 SPLITS = ("train", "val", "test")
@@ -80,21 +82,21 @@ NAMES = ("cityscapes", "Cityscapes")
 
 def find(root: str | os.PathLike[str]) -> Path:
     """The folder with ``leftImg8bit``: ``root``, or ``cityscapes`` in it."""
-    return files.home(root, NAMES, "leftImg8bit")
+    return files.find_home(root, NAMES, "leftImg8bit")
 
 
 def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None = None) -> Files:
     """The scenes of a split. Labels with train ids are used where every image has one, else labels with ids."""
     check_split("Cityscapes", split)
     root = find(root)
-    folder, labels = files.part(root, "leftImg8bit") / split, files.part(root, "gtFine") / split
+    folder, labels = files.find_subfolder(root, "leftImg8bit") / split, files.find_subfolder(root, "gtFine") / split
     suffix = "_leftImg8bit.png"
-    images = files.without(suffix, files.listing(folder, suffix))
+    images = strip_suffix(suffix, files.list_files(folder, suffix))
     if not images:
         raise ValueError(f"Images named *{suffix} are expected below {folder}; {files.contents(folder)}")
-    found = {kind: files.without(end := f"_gtFine_{kind}.png", files.listing(labels, end)) for kind in KINDS}
+    found = {kind: strip_suffix(end := f"_gtFine_{kind}.png", files.list_files(labels, end)) for kind in KINDS}
     check_labels(found, labels)
-    return labelled(
+    return choose_labels(
         images,
         found,
         lambda name: f"{folder}/{name}{suffix}",
@@ -103,7 +105,7 @@ def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None 
     )
 
 
-def labelled(
+def choose_labels(
     images: dict[str, Place],
     labels: dict[str, dict[str, Place]],
     image_as: Callable[[str], str],
@@ -112,11 +114,11 @@ def labelled(
 ) -> Files:
     """The images with their labels, of the kind that covers more of them.
 
-    :param image_as: The file of an image, from what its name and its label's have in common, to say what is missing.
+    :param image_as: The file of an image, from what its name and its label's have in common, for error messages.
     :param label_as: The file of a label, from that and the kind.
     """
     kind = max(labels, key=lambda kind: len(images.keys() & labels[kind].keys()))
-    paired = files.pairs(images, labels[kind], image_as, lambda name: label_as(name, kind))
+    paired = pair_labels(images, labels[kind], image_as, lambda name: label_as(name, kind))
     return Files(*paired, KINDS[kind], size=size)
 
 

@@ -1,22 +1,24 @@
-"""Scenes: images with labels, wherever they come from, and the four sets that a recipe needs of them."""
+"""Scenes: images with labels, wherever they come from, and the sets that a recipe needs."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from trainonce.recipes.vision.indices import evenly_spaced
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
-#: The label of pixels that count for nothing.
+#: The label of pixels that are ignored.
 IGNORE = 255
 
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """What pixels can be: class ``i`` has the ``i``-th name and, in pictures, the ``i``-th colour."""
+    """The classes of a data set: class ``i`` has the ``i``-th name and, in pictures, the ``i``-th colour."""
 
     names: tuple[str, ...]
     colours: tuple[tuple[int, int, int], ...]
@@ -26,7 +28,7 @@ class Classes:
 
 
 class Scenes(Protocol):
-    """A list of images with labels. Each is read, or made, when it is asked for."""
+    """A list of images with labels. Each is read, or drawn, on access."""
 
     def __len__(self) -> int: ...
 
@@ -48,7 +50,7 @@ class Domains:
     """What a recipe trains and tests on. Labels of ``style`` are never read.
 
     :param source: Labelled scenes to train on.
-    :param style: Scenes of the other domain, whose look the source borrows.
+    :param style: Scenes of the other domain, whose style the source images take on.
     :param validation: Scenes of the other domain that choose among weights.
     :param test: Scenes of the other domain that are reported.
     :param others: Further sets to report on, by name.
@@ -66,23 +68,13 @@ class Domains:
         fixed = {"source": self.source, "style": self.style, "validation": self.validation, "test": self.test}
         return {**fixed, **self.others}
 
-    def limited(self, most: int) -> Domains:
-        """The same with at most so many scenes of each set, evenly spread; 0: with all."""
+    def limit(self, most: int) -> Domains:
+        """The same with at most so many scenes of each set, evenly spaced; 0: with all."""
         if not most:
             return self
-        kept = {name: Subset(scenes, spread(len(scenes), most)) for name, scenes in self.sets().items()}
+        kept = {name: Subset(scenes, evenly_spaced(len(scenes), most)) for name, scenes in self.sets().items()}
         fixed = {name: kept.pop(name) for name in ("source", "style", "validation", "test")}
         return Domains(self.classes, **fixed, others=kept)
-
-
-def spread(count: int, wanted: int) -> list[int]:
-    """A few indices, evenly over all.
-
-    >>> spread(10, 4)
-    [1, 3, 6, 8]
-    """
-    few = min(count, wanted)
-    return [(2 * i + 1) * count // (2 * few) for i in range(few)]
 
 
 @dataclasses.dataclass(frozen=True)

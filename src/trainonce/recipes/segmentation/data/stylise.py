@@ -1,4 +1,4 @@
-"""Stylisation: an image takes over the low frequencies' amplitudes of another, and keeps its own phases."""
+"""Stylisation: an image takes on the low-frequency amplitudes of another and keeps its own phases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stylise(images: Tensor, styles: Tensor, bandwidth: float = 0.01) -> Tensor:
         carried over between sizes; for equal sizes that changes nothing.
     :param bandwidth: :math:`\beta`, below 0.5.
 
-    Only the window is transformed, by a product with its few waves: nothing else changes.
+    Only the window is transformed, by a product with its few waves; other frequencies do not change.
 
     >>> grey, red = torch.full((1, 3, 8, 8), 100.0), torch.zeros(1, 3, 4, 4)
     >>> red[:, 0] = 200
@@ -39,7 +39,7 @@ def stylise(images: Tensor, styles: Tensor, bandwidth: float = 0.01) -> Tensor:
     theirs = _transform(styles, *(_waves(n, k, styles) for n, k in zip(styles.shape[-2:], _ranges(b), strict=True)))
     phase = torch.where(own.abs() > 0, own / own.abs().clamp_min(torch.finfo(own.real.dtype).tiny), 1)
     change = theirs.abs() * phase - own
-    change[..., 1:] *= 2  # the frequencies on the other side are these, mirrored
+    change[..., 1:] *= 2  # negative frequencies are the complex conjugates
     back = torch.einsum("vy,bcvu,ux->bcyx", down.conj(), change, across.conj())
     return images + back.real
 
@@ -49,12 +49,12 @@ def _ranges(b: int) -> tuple[range, range]:
 
 
 def _waves(length: int, frequencies: range, like: Tensor) -> Tensor:
-    return _kept_waves(length, frequencies, like.device, like.dtype == torch.float64)
+    return _cached_waves(length, frequencies, like.device, like.dtype == torch.float64)
 
 
 @functools.lru_cache(maxsize=16)
-def _kept_waves(length: int, frequencies: range, device: torch.device, double: bool) -> Tensor:
-    """The waves of the given frequencies, one a row. In double precision first: turns of long images are many."""
+def _cached_waves(length: int, frequencies: range, device: torch.device, double: bool) -> Tensor:
+    """The waves of the given frequencies, one a row, computed in double precision since phases grow large."""
     k = torch.arange(frequencies.start, frequencies.stop, dtype=torch.float64)
     x = torch.arange(length, dtype=torch.float64)
     turns = (k[:, None] * x / length) % 1

@@ -1,4 +1,4 @@
-"""A picture in perspective, painted with materials on upright planes: what each pixel shows, and how far it is.
+"""An image in perspective, painted with materials on upright planes: the material and the depth of each pixel.
 
 The camera stands at the origin, some height above the ground, and looks along z; x goes right, y up. Lengths are in
 metres.
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 SKY, BUILDING, ROAD, PAVEMENT, TREE, CAR, PERSON = range(7)
 FAR = 1000.0  # metres to the sky
 PANES = 16  # kinds of window panes
-GRAIN = torch.tensor([0.0, 0.14, 0.22, 0.18, 0.7, 0.06, 0.12])  # how rough each class looks
+GRAIN = torch.tensor([0.0, 0.14, 0.22, 0.18, 0.7, 0.06, 0.12])  # the strength of noise on each class
 
 Colour = tuple[float, float, float]
 Pair = tuple[float, float]
 
 
 class Light(NamedTuple):
-    """A lamp: where it is, its colour, how strong it is, and whether it throws light on the street."""
+    """A lamp: its position, colour and power, and whether it illuminates the street."""
 
     x: float
     y: float
@@ -38,7 +38,7 @@ class Light(NamedTuple):
 
 
 class Camera(NamedTuple):
-    """How high it is, its focal length in pixels, the pixel where the street vanishes, and where the pixels look.
+    """Its height, its focal length in pixels, the vanishing point of the street, and the directions of pixels.
 
     ``right`` of the middle of the street and ``below`` the horizon are in metres, at a distance of one metre.
     """
@@ -54,7 +54,7 @@ class Camera(NamedTuple):
 class Street(NamedTuple):
     """A finished street: a colour, a class and so on of every pixel.
 
-    :param glass: 0 but in windows, where it tells how readily they are lit.
+    :param glass: 0 except in windows, where larger values are lit more often.
     :param sun: The part of the sun's light.
     :param cloudy: Smooth noise from 0 to 1.
     """
@@ -70,7 +70,7 @@ class Street(NamedTuple):
 
 
 class Material(NamedTuple):
-    """What a surface is made of, and what it belongs to."""
+    """The class and the appearance of a surface."""
 
     what: int
     colour: Colour
@@ -79,7 +79,7 @@ class Material(NamedTuple):
 
 
 class Canvas:
-    """A street while it is drawn: for each pixel the number of a material, and the depth."""
+    """A street being drawn: for each pixel the number of a material, and the depth."""
 
     def __init__(self, rng: Random, size: tuple[int, int]) -> None:
         height, width = size
@@ -100,19 +100,19 @@ class Canvas:
         self.lights: list[Light] = []
 
     def add(self, what: int, colour: Colour, sun: float = 1.0, shade: float = 1.0) -> int:
-        """A new material's number."""
+        """Add a material and return its number."""
         red, green, blue = colour
         self.materials.append(Material(what, (shade * red, shade * green, shade * blue), sun))
         return len(self.materials) - 1
 
-    def facing(self, z: float, x: Pair, top: float) -> Patch:
-        """The upright plane at a distance, between two x, from the ground to the top."""
+    def facing_plane(self, z: float, x: Pair, top: float) -> Patch:
+        """The upright plane that faces the camera at a distance, between two x, from the ground to the top."""
         camera = self.camera
         rows = self._rows((top - camera.height) / z, camera.height / z)
         columns = self._columns(x[0] / z, x[1] / z)
         return self._patch(rows, columns, camera.right[columns] * z, camera.height - camera.below[rows] * z, z)
 
-    def along(self, x: float, z: Pair, top: float) -> Patch:
+    def side_plane(self, x: float, z: Pair, top: float) -> Patch:
         """The upright plane along the street at x, between two distances."""
         camera = self.camera
         rows = self._rows(max((top - camera.height) / end for end in z), camera.height / z[0])
@@ -122,16 +122,16 @@ class Canvas:
 
     def _rows(self, above: float, below: float) -> slice:
         row, focal = self.camera.row, self.camera.focal
-        return _within(row - focal * above, row + focal * below, self.material.shape[0])
+        return _pixel_slice(row - focal * above, row + focal * below, self.material.shape[0])
 
     def _columns(self, first: float, last: float) -> slice:
         column, focal = self.camera.column, self.camera.focal
-        return _within(column + focal * first, column + focal * last, self.material.shape[1])
+        return _pixel_slice(column + focal * first, column + focal * last, self.material.shape[1])
 
     def _patch(self, rows: slice, columns: slice, s: Tensor, y: Tensor, z: float | Tensor) -> Patch:
         return Patch(self.material[rows, columns], self.depth[rows, columns], self.rough[rows, columns], s, y, z)
 
-    def finished(self) -> Street:
+    def finish(self) -> Street:
         """The street, with the grain of its surfaces."""
         of_pixel = self.material.flatten()
         size, table = self.material.shape, [(*m.colour, m.sun, m.glass) for m in self.materials]
@@ -152,24 +152,24 @@ class Patch(NamedTuple):
     y: Tensor
     z: float | Tensor
 
-    def put(self, where: Tensor, material: int | Tensor) -> None:
-        """Something new: it covers what was there."""
-        _fill(self.material, where, material)
-        _fill(self.depth, where, self.z)
+    def put_(self, where: Tensor, material: int | Tensor) -> None:
+        """Draw something new: it covers what was there."""
+        _fill_(self.material, where, material)
+        _fill_(self.depth, where, self.z)
 
-    def tint(self, where: Tensor, material: int | Tensor) -> None:
-        """Another material of the same thing."""
-        _fill(self.material, where, material)
+    def tint_(self, where: Tensor, material: int | Tensor) -> None:
+        """Change the material of something already drawn."""
+        _fill_(self.material, where, material)
 
 
-def _fill(plane: Tensor, where: Tensor, value: float | Tensor) -> None:
+def _fill_(plane: Tensor, where: Tensor, value: float | Tensor) -> None:
     if isinstance(value, Tensor):
         plane.copy_(torch.where(where, value, plane))
     else:
         plane.masked_fill_(where, value)
 
 
-def _within(first: float, last: float, count: int) -> slice:
-    """The pixels whose middle lies between two places."""
+def _pixel_slice(first: float, last: float, count: int) -> slice:
+    """The pixels whose centre lies between two coordinates."""
     low, high = (min(count, max(0, math.ceil(place - 0.5))) for place in (first, last))
     return slice(low, high)

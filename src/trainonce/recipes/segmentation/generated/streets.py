@@ -1,6 +1,6 @@
-"""Small street scenes, drawn and not downloaded: the same towns by day, at dusk, at night and in fog.
+"""Small generated street scenes: the same towns by day, at dusk, at night and in fog.
 
-A scene is decided by its seed and its number alone. The condition changes the picture and never the label.
+A scene depends on its seed and its number alone. The condition changes the picture and never the label.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT = 1 << 28  # bytes of drawn scenes that a list keeps
 
 @dataclasses.dataclass(frozen=True)
 class Streets:
-    """Scenes under one condition, drawn when they are first asked for.
+    """Scenes under one condition, drawn on first access.
 
     >>> streets = Streets(0, 10, "night", size=(32, 64))
     >>> streets.name(3), tuple(streets.image(3).shape)
@@ -77,16 +77,16 @@ class Streets:
             raise IndexError(f"There are {self.count} streets, from 0; got {index}.")
         if index in self._drawn:
             return self._drawn[index]
-        made = scene(self.seed, index, self.condition, self.size)
+        drawn = scene(self.seed, index, self.condition, self.size)
         if (len(self._drawn) + 1) * 4 * self.size[0] * self.size[1] <= KEPT:
-            self._drawn[index] = made
-        return made
+            self._drawn[index] = drawn
+        return drawn
 
 
 def scene(seed: int, index: int, condition: str, size: tuple[int, int] = SIZE) -> tuple[Tensor, Tensor]:
     """One image and its label."""
     street = drawing.street(random.Random(f"street {seed} {index}"), size)
-    return weather.seen(street, condition, random.Random(f"{condition} {seed} {index}")), street.label
+    return weather.render(street, condition, random.Random(f"{condition} {seed} {index}")), street.label
 
 
 def load(

