@@ -21,7 +21,7 @@ def table(title):
 
 
 CORE_FILES = table(CORE)
-CORE_NAMES = [name.removesuffix(".py") for name in CORE_FILES]
+CORE_NAMES = [name.removesuffix(".py").rstrip("/") for name in CORE_FILES]
 
 
 def imports(source):
@@ -51,6 +51,16 @@ def of_ours(*paths):
     return {parts[1] if len(parts) > 1 else "trainonce" for parts in ours}
 
 
+def files_of(name):
+    """The sources of a row: one file, or those of a folder."""
+    return list((PACKAGE / name).rglob("*.py")) if name.endswith("/") else [PACKAGE / name]
+
+
+def imports_of_row(name):
+    """What the files of a row import of ours, but for the folder itself."""
+    return of_ours(*files_of(name)) - {name.rstrip("/")}
+
+
 def test_imports_are_found_wherever_they_are():
     source = (
         "import a.b\nif TYPE_CHECKING:\n    import c\ndef f():\n    from trainonce import d\n    from e.f import g\n"
@@ -66,25 +76,25 @@ def test_every_file_and_folder_is_in_a_table():
 
 @pytest.mark.parametrize("name", CORE_FILES)
 def test_a_file_of_the_core_imports_what_its_row_says(name):
-    assert of_ours(PACKAGE / name) == CORE_FILES[name]
+    assert imports_of_row(name) == CORE_FILES[name]
 
 
 @pytest.mark.parametrize("name", CORE_FILES)
 def test_a_file_of_the_core_imports_rows_above_it_alone(name):
-    above = CORE_NAMES[: CORE_NAMES.index(name.removesuffix(".py"))]
-    assert of_ours(PACKAGE / name) <= set(above)
+    above = CORE_NAMES[: list(CORE_FILES).index(name)]
+    assert imports_of_row(name) <= set(above)
 
 
 @pytest.mark.parametrize("name", CORE_FILES)
 def test_the_core_imports_torch_alone(name):
-    roots = {found.partition(".")[0] for found in imports((PACKAGE / name).read_text(encoding="utf-8"))}
+    names = [found for path in files_of(name) for found in imports(path.read_text(encoding="utf-8"))]
+    roots = {found.partition(".")[0] for found in names}
     assert roots - sys.stdlib_module_names <= {"torch", "trainonce"}
 
 
 @pytest.mark.parametrize("name", table(UPPER))
 def test_what_lies_on_top_imports_what_its_row_says(name):
-    paths = (PACKAGE / name).rglob("*.py") if name.endswith("/") else [PACKAGE / name]
-    found = of_ours(*paths) - {name.rstrip("/")}
+    found = imports_of_row(name)
     core = {*CORE_NAMES, "trainonce"}
     assert (found - core) | ({"core"} if found & core else set()) == table(UPPER)[name]
 

@@ -10,8 +10,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import trainonce
-from trainonce import CompositeLoss, attach, distributed, health, watch
+from trainonce import CompositeLoss, attach, distributed, health
 from trainonce import functional as F
+from trainonce.health import watch
 
 
 def losses(*values, dtype=torch.float64):

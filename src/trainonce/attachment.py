@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, functional, health, param_groups, watch
+from trainonce import distributed, functional, health, param_groups
 from trainonce.composite import CompositeLoss
+from trainonce.health import watch
 from trainonce.history import History, Tally, row
 from trainonce.text import is_number, quoted
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from trainonce import checkpoint, distributed, functional, health, watch
+from trainonce import checkpoint, distributed, functional, health
 from trainonce.call_state import CallState
+from trainonce.health import watch
 from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
 from trainonce.text import is_positive, quoted
 

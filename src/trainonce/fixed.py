@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, health, watch
+from trainonce import distributed, health
 from trainonce.composite import CompositeLoss, NonFinite, _parameter_dtype
+from trainonce.health import watch
 from trainonce.history import History
 from trainonce.terms import check_names
 from trainonce.text import is_number

@@ -6,7 +6,7 @@ import _tasks
 import pytest
 
 from trainonce.study import task
-from trainonce.study.plans import ABOUT, PLANS, parse, split
+from trainonce.study.plans import PLANS, parse, split
 from trainonce.study.weightings import Final, Fixed, Learned, Replay
 from trainonce.study.weightings.peers import Peer
 
@@ -23,7 +23,7 @@ def ratios(plan):
 
 
 def test_every_plan_has_a_line_of_help():
-    assert list(ABOUT) == list(PLANS)
+    assert all(plan.about and len(plan.about) < 100 and not plan.about.endswith(".") for plan in PLANS.values())
 
 
 def test_the_learned_plan_takes_the_tasks_settings_and_ones_own():

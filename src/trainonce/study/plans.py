@@ -14,7 +14,7 @@ import math
 import random
 import re
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.search import RUNGS, Search
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
@@ -41,6 +41,14 @@ class Plan:
     kind: Kind
     weightings: tuple[Weighting, ...] = ()
     search: Search | None = None
+
+
+class PlanType(NamedTuple):
+    """A kind of plan: how its trials are read, what makes its weightings for a task, and what it is, in a line."""
+
+    kind: Kind
+    make: Callable[..., list[Weighting] | Search]
+    about: str
 
 
 def parse(text: str, task: Task) -> Plan:
@@ -73,7 +81,7 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
         raise ValueError(f"TorchJD's {name} is not among the plans: {reason}.")
     if name not in PLANS:
         raise ValueError(f"There is no plan {name!r}; there are: {', '.join(PLANS)}.{did_you_mean(name, PLANS)}")
-    kind, make = PLANS[name]
+    kind, make, _ = PLANS[name]
     shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
     title = f"{name}({','.join(shown)})" if shown else name
     try:
@@ -104,7 +112,7 @@ def split(text: str) -> list[str]:
 
 def usage(name: str) -> str:
     """How a plan is written."""
-    parameters = list(inspect.signature(PLANS[name][1]).parameters.values())[1:]
+    parameters = list(inspect.signature(PLANS[name].make).parameters.values())[1:]
     words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: "name=number, ..."}
     shown = [words.get(p.kind, f"{p.name}=...") for p in parameters]
     return f"{name}({', '.join(shown)})" if shown else name
@@ -247,47 +255,22 @@ def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]
     return [_learned(task, {**settings, "lr": v}) for v in rates]
 
 
-#: Every plan: how its trials are read, and what makes its points.
-PLANS: dict[str, tuple[Kind, Callable[..., list[Weighting] | Search]]] = {
-    "one-shot": ("learned", _one_shot),
-    "uniform": ("fixed", _uniform),
-    "base": ("fixed", _base),
-    "fixed": ("fixed", _fixed),
-    "grid": ("set", _grid),
-    "grid-3x3": ("set", _grid_3x3),
-    "grid-13": ("set", _grid_13),
-    "random": ("set", _random),
-    "tpe": ("search", _tpe),
-    "asha": ("search", _asha),
-    **{name: ("peer", _peer(name)) for name in PEERS},
-    "replay": ("control", _replay),
-    "final": ("control", _final),
-    "sweep-init": ("sweep", _sweep_init),
-    "sweep-decay": ("sweep", _sweep_decay),
-    "sweep-lr": ("sweep", _sweep_lr),
-}
-
-#: What each plan is, in a line, for the command's help.
-ABOUT = {
-    "one-shot": "weights learned in the one run (init, decay, preset, lr)",
-    "uniform": "the same weight for every term",
-    "base": "the base term alone",
-    "fixed": "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)",
-    "grid": "every combination of ratios to the base: grid(0.1,1,10) or grid(x=0.1/1,y=1/10)",
-    "grid-3x3": "the paper's grid of three terms",
-    "grid-13": "the paper's line of 13 log ratios, minus infinity included, of two terms",
-    "random": "random ratios, log-uniform (trials, low, high, seed)",
-    "tpe": "Optuna's TPE on the selecting split (trials, low, high)",
-    "asha": "successive halving with Optuna (trials, eta, low, high)",
-    "uw": "uncertainty weighting (TorchJD)",
-    "imtl-l": "IMTL-L (TorchJD)",
-    "dwa": "dynamic weight average (TorchJD; temperature, epoch in steps)",
-    "famo": "FAMO (TorchJD), with the next batch's losses as those after the step",
-    "geometric": "the geometric mean of the losses (TorchJD)",
-    "random-weights": "new random weights in every step (TorchJD)",
-    "replay": "control: the schedule of a one-shot run, replayed on another seed",
-    "final": "control: the last weights of a one-shot run, fixed from the first step on another seed",
-    "sweep-init": "the one-shot plan from several starts",
-    "sweep-decay": "the one-shot plan under several decays",
-    "sweep-lr": "the one-shot plan with several learning rates of the exponents",
+#: Every plan by its name, with what it is, in a line, for the help of the command.
+PLANS = {
+    "one-shot": PlanType("learned", _one_shot, "weights learned in the one run (init, decay, preset, lr)"),
+    "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
+    "base": PlanType("fixed", _base, "the base term alone"),
+    "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),
+    "grid": PlanType("set", _grid, "every combination of ratios to the base: grid(0.1,1,10) or grid(x=0.1/1,y=1/10)"),
+    "grid-3x3": PlanType("set", _grid_3x3, "the paper's grid of three terms"),
+    "grid-13": PlanType("set", _grid_13, "the paper's line of 13 log ratios, minus infinity included, of two terms"),
+    "random": PlanType("set", _random, "random ratios, log-uniform (trials, low, high, seed)"),
+    "tpe": PlanType("search", _tpe, "Optuna's TPE on the selecting split (trials, low, high)"),
+    "asha": PlanType("search", _asha, "successive halving with Optuna (trials, eta, low, high)"),
+    **{name: PlanType("peer", _peer(name), peer.about) for name, peer in PEERS.items()},
+    "replay": PlanType("control", _replay, "control: the weights of another seed's one-shot run, replayed"),
+    "final": PlanType("control", _final, "control: the last weights of another seed's one-shot run, from the start"),
+    "sweep-init": PlanType("sweep", _sweep_init, "the one-shot plan from several starts"),
+    "sweep-decay": PlanType("sweep", _sweep_decay, "the one-shot plan under several decays"),
+    "sweep-lr": PlanType("sweep", _sweep_lr, "the one-shot plan with several learning rates of the exponents"),
 }

@@ -9,14 +9,14 @@ from trainonce.report.drawing import plans
 from trainonce.report.page import markup
 from trainonce.study import sentences
 from trainonce.study.intervals import paired_interval
-from trainonce.study.plans import ABOUT
+from trainonce.study.plans import PLANS
 from trainonce.study.summary import MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainonce.report.export import TrialRow
-    from trainonce.study.summary import Summary
+    from trainonce.study.summary import Row, Summary
 
 
 def opening(summary: Summary) -> str:
@@ -75,7 +75,7 @@ def controls(summary: Summary) -> str:
         common = sorted(set(row.chosen.report) & set(ours.chosen.report))
         pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
         against = paired_interval(pairs) if pairs else None
-        about = ABOUT.get(plans.base_name(row.plan), "").removeprefix("control: ")
+        about = _about(row).removeprefix("control: ")
         result = sentences.mean_and_deviation(row.chosen, decimals)
         lines.append([row.plan, about, result, sentences.interval(against, decimals)])
     read = (
@@ -157,7 +157,7 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
         facts.append(
             ("not used", f"{_trials(unused)} of other plans or of an earlier version of the task in the folder")
         )
-    lines = [[row.plan, ABOUT.get(plans.base_name(row.plan), "")] for row in summary.rows]
+    lines = [[row.plan, _about(row)] for row in summary.rows]
     table = markup.table([["plan", "what it is"], *lines], "the plans", words=True) if lines else ""
     return markup.definitions(facts) + table
 
@@ -183,3 +183,9 @@ def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
         )
     table = markup.details(f"All trials ({len(trials)})", markup.table(rows, "all trials", words=True))
     return table + '<p class="on-paper">All trials are listed in trials.csv.</p>'
+
+
+def _about(row: Row) -> str:
+    """What a plan is, in a line; nothing for the plan of another version of trainonce."""
+    known = PLANS.get(plans.base_name(row.plan))
+    return known.about if known else ""

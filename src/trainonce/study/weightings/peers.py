@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,14 +31,22 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
     from trainonce.terms import Losses
 
-#: TorchJD's class of each plan.
+
+class PeerType(NamedTuple):
+    """A scalarizer of TorchJD as a plan: its class, and what it is, in a line."""
+
+    scalarizer: str
+    about: str
+
+
+#: The peers by the name of their plan.
 PEERS = {
-    "uw": "UW",
-    "imtl-l": "IMTLL",
-    "dwa": "DWA",
-    "famo": "FAMO",
-    "geometric": "GeometricMean",
-    "random-weights": "Random",
+    "uw": PeerType("UW", "uncertainty weighting (TorchJD)"),
+    "imtl-l": PeerType("IMTLL", "IMTL-L (TorchJD)"),
+    "dwa": PeerType("DWA", "dynamic weight average (TorchJD; temperature, epoch in steps)"),
+    "famo": PeerType("FAMO", "FAMO (TorchJD), with the next batch's losses as those after the step"),
+    "geometric": PeerType("GeometricMean", "the geometric mean of the losses (TorchJD)"),
+    "random-weights": PeerType("Random", "new random weights in every step (TorchJD)"),
 }
 
 #: Scalarizers of TorchJD that are no plan, and why.
@@ -137,7 +145,7 @@ class PeerLoss(FixedLoss):
         self.epoch = 1
         self._steps = 0
         self._stepped_on = False  # FAMO waits for the losses after a step
-        self._draws = type(scalarizer).__name__ == PEERS["random-weights"]
+        self._draws = type(scalarizer).__name__ == PEERS["random-weights"].scalarizer
         self._random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
 
     def forward(self, losses: Losses | None = None, /, *more: object, **terms: Tensor | None) -> Tensor:
@@ -180,4 +188,4 @@ class PeerLoss(FixedLoss):
 
 
 def _torchjd(method: str) -> Any:
-    return getattr(require("torchjd.scalarization", "TorchJD", "peers"), PEERS[method])
+    return getattr(require("torchjd.scalarization", "TorchJD", "peers"), PEERS[method].scalarizer)

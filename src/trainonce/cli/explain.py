@@ -1,7 +1,6 @@
 """``trainonce explain``: what a health warning means and how to fix it, printed in the terminal.
 
-The text is ``health.md`` beside this file, so it is there wherever the package is installed. The documentation shows
-the same file.
+The text is ``health/topics.md``. It ships with the package, and the documentation shows the same file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def sections() -> dict[str, str]:
     >>> sections()["not-attached"].splitlines()[0]
     '**Seen.** The exponents move, but the criterion was never attached.'
     """
-    page = importlib.resources.files("trainonce").joinpath("health.md").read_text(encoding="utf-8")
+    page = importlib.resources.files("trainonce.health").joinpath("topics.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
     return {heading: body.strip() for heading, _, body in (part.partition("\n") for part in parts)}
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import trainonce
-from trainonce import cli, explain, health
+from trainonce import cli, health
+from trainonce.cli import explain
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+TOPICS = ROOT / "src" / "trainonce" / "health" / "topics.md"
 WARNINGS = health.HealthWarning.__subclasses__()
 
 
@@ -119,7 +121,9 @@ def test_the_end_of_a_warning_is_a_command_that_works(capsys):
 def test_the_documentation_shows_the_file_of_the_package():
     page = ROOT / "docs" / "reference" / "health.md"
     included = re.findall(r"^```\{include\} (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert [(page.parent / path).resolve() for path in included] == [ROOT / "src" / "trainonce" / "health.md"]
+    assert [(page.parent / path).resolve() for path in included] == [
+        ROOT / "src" / "trainonce" / "health" / "topics.md"
+    ]
     assert "## " not in page.read_text(encoding="utf-8")
 
 
@@ -127,5 +131,5 @@ def test_the_wheel_holds_the_text(tmp_path):
     wheel = pytest.importorskip("hatchling.builders.wheel")
     (path,) = wheel.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(path) as archive:
-        text = archive.read("trainonce/health.md").decode()
-    assert text == (ROOT / "src" / "trainonce" / "health.md").read_text(encoding="utf-8")
+        text = archive.read("trainonce/health/topics.md").decode()
+    assert text == TOPICS.read_text(encoding="utf-8")

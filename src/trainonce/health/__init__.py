@@ -1,7 +1,7 @@
 """Named warnings about what goes wrong in practice, each given once per criterion, each with its fix.
 
 Every warning is a class, so one can be silenced by name:
-``warnings.filterwarnings("ignore", category=trainonce.health.OtherScale)``. ``health.md`` has a section for each.
+``warnings.filterwarnings("ignore", category=trainonce.health.OtherScale)``. ``topics.md`` has a section for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class HealthWarning(UserWarning):
 
     @classmethod
     def topic(cls) -> str:
-        """The name of its section in ``health.md``, which ``trainonce explain`` prints."""
+        """The name of its section in ``topics.md``, which ``trainonce explain`` prints."""
         return topic_of(cls.__name__)
 
 

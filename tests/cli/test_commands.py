@@ -16,8 +16,9 @@ import pytest
 from trainonce import cli
 from trainonce.study.store import Store
 
-HERE = Path(__file__).parent
-TASK = f"{HERE / 'study' / '_tasks.py'}:line"
+TESTS = Path(__file__).parents[1]
+TASKS = TESTS / "study" / "_tasks.py"
+TASK = f"{TASKS}:line"
 
 
 def run(*arguments):
@@ -156,7 +157,7 @@ def test_seeds_may_be_listed(tmp_path, capsys):
     assert sorted(r.seed for r in Store(tmp_path).read().values()) == [3, 7]
 
 
-BROKEN = f"{HERE / 'study' / '_tasks.py'}:troubled"
+BROKEN = f"{TASKS}:troubled"
 
 
 @pytest.mark.parametrize(
@@ -164,12 +165,12 @@ BROKEN = f"{HERE / 'study' / '_tasks.py'}:troubled"
     [
         (["compare", "digit"], r"There is no recipe 'digit'; there are: digits, .*Did you mean 'digits'\?"),
         (["compare", "none.py"], r"There is no file none\.py\."),
-        (["compare", f"{HERE / 'study' / '_tasks.py'}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
+        (["compare", f"{TASKS}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
         (
-            ["compare", f"{HERE / 'study' / '_tasks.py'}"],
+            ["compare", f"{TASKS}"],
             r"must have one function decorated .*; it has line, noted, gambler, vanishing, troubled: write",
         ),
-        (["compare", f"{HERE / '_two_ranks.py'}"], r"must have one function decorated .*; it has none\."),
+        (["compare", f"{TESTS / '_two_ranks.py'}"], r"must have one function decorated .*; it has none\."),
         (["compare", "no.such.module:task"], r"no\.such\.module:task cannot be loaded: ModuleNotFoundError"),
         (["compare", TASK, "--plans", "gird"], r"There is no plan 'gird'; .*Did you mean 'grid'\?"),
         (["compare", TASK, "--plans", "one-shot(init=-1)"], r"init is a ratio to the base weight, above 0; got -1\."),
@@ -266,7 +267,7 @@ def command(*arguments):
 
 def test_as_a_command_from_a_file_with_processes_and_no_warning(tmp_path):
     task = tmp_path / "mine.py"
-    task.write_text((HERE / "study" / "_tasks.py").read_text().replace('"""A line with', '"""My own line with'))
+    task.write_text((TASKS).read_text().replace('"""A line with', '"""My own line with'))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONWARN", "MPL"))}
     done = subprocess.run(
         command("compare", "mine.py:line", "--plans", "one-shot,grid(0.1,1),final", "--seeds", 2, "--workers", 2),

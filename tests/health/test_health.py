@@ -11,7 +11,8 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import trainonce
-from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay, watch
+from trainonce import CompositeLoss, FixedLoss, History, attach, distributed, health, replay
+from trainonce.health import watch
 
 TERMS = ["fit", "small", "smooth"]
 

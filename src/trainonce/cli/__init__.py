@@ -1,0 +1,62 @@
+"""The command ``trainonce``: compare, run, report, recipes, plans, explain."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+from trainonce.cli.arguments import build_parser
+from trainonce.cli.commands import compare, run
+from trainonce.cli.task_argument import Problem, load_task, read_settings
+from trainonce.study import torchrun
+from trainonce.study.runner import StoppedError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+__all__ = ["load_task", "main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    asked = build_parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = asked.command
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+            return _run_together(command, asked) if command in (compare, run) else command(asked)
+    except BrokenPipeError:  # the reader of our output has gone
+        return 1
+    except (Problem, StoppedError, ImportError, ValueError, OSError) as error:
+        print(_sentence(error), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped. Finished trials are kept: the same command goes on from there.", file=sys.stderr)
+        return 130
+
+
+def _run_together(command: Callable[[argparse.Namespace], int], asked: argparse.Namespace) -> int:
+    """The command; under torchrun its trials are trained by all processes together, and the first does the rest."""
+    with torchrun.process_group(asked.device) as device:
+        if device is None:
+            return command(asked)
+        if not torchrun.is_first():
+            try:
+                task = load_task(asked.task).using(**read_settings(asked))
+            except (Problem, ImportError, ValueError, OSError):
+                task = None  # the first process meets the same error and reports it
+            return torchrun.follow(task, device)
+        asked.workers, asked.device = 0, device
+        try:
+            return command(asked)
+        finally:
+            torchrun.dismiss()
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return str(error)  # ends with the line to type
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text if text.endswith((".", "?")) else f"{text}."

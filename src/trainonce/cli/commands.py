@@ -1,0 +1,187 @@
+"""What each command does: a function from the parsed arguments to the exit code."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainonce.cli.task_argument import Problem, describe, load_task, read_settings
+from trainonce.extras import require
+from trainonce.recipes import BrokenRecipeError
+from trainonce.study import layout
+
+if TYPE_CHECKING:
+    import argparse
+
+    from trainonce.study import Study
+
+
+def compare(asked: argparse.Namespace) -> int:
+    from trainonce.study import sentences
+
+    _check_report(asked)
+    study = _study(asked, asked.plans, asked.seeds)
+    count = len({key for item in study.items() for key in item.keys})
+    task, out = study.task, study.store.shown
+    names = ", ".join(plan.name for plan in study.plans)
+    print(f"{task.name}: {task.about}")
+    print(textwrap.fill(f"{count} trials: {names}; {_seeds(study)}. Results go to {out}.", 100))
+    if study.changed and study.store.read():
+        print("The task or its settings have changed: earlier trials in this folder are kept, and not used.")
+    summary = study.run(workers=asked.workers, device=asked.device)
+    print(f"\n{sentences.text_table(summary)}\n")
+    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.search_cost(summary))
+    for text in filter(None, texts):
+        print(textwrap.fill(text, 100) + "\n")
+    if told := _warnings(study):
+        print(told)
+    if not asked.no_report:
+        _write_report(out, asked.interactive)
+    return _failures(study)
+
+
+def run(asked: argparse.Namespace) -> int:
+    from trainonce.study import sentences
+
+    study = _study(asked, asked.plan, [asked.seed], "-run")
+    if len(study.plans) != 1 or len(study.plans[0].weightings) != 1:
+        raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
+    task = study.task
+    print(f"{task.name}: {task.about}")
+    study.run(workers=asked.workers, device=asked.device)
+    record = study.store.read()[study.items()[-1].keys[0]]
+    if record.status != "failed":
+        for name, value in record.metrics.items():
+            unit = task.unit if name.rpartition("/")[2] == task.metric else ""
+            print(f"{name:<24} {value:.5g} {unit}".rstrip())
+        print(sentences.weights_line(record.weights, task.terms))
+        for text in record.warnings[:WARNINGS]:
+            print(textwrap.fill(f"It warned: {text}", 100))
+        if len(record.warnings) > WARNINGS:
+            print(f"and {len(record.warnings) - WARNINGS} more, in its record")
+        print(f"Recorded in {study.store.shown / layout.TRIALS / record.key}")
+    return _failures(study)
+
+
+WARNINGS = 3  # that are shown of a run
+
+
+def report(asked: argparse.Namespace) -> int:
+    if not (asked.study / layout.MANIFEST).is_file():
+        raise Problem(f"There is no study in {asked.study}: give the folder that was --out of trainonce compare.")
+    _write_report(asked.study, asked.interactive)
+    return 0
+
+
+def recipes(asked: argparse.Namespace) -> int:
+    from trainonce.recipes import load, names
+
+    if asked.name is not None:
+        print(describe(load_task(asked.name)))
+        return 0
+    for name in names():
+        try:
+            task = load(name)
+        except BrokenRecipeError as error:
+            print(f"{name}\n{textwrap.indent(textwrap.fill(str(error), 76), '    ')}")
+            continue
+        cost = "" if task.seconds is None else f" One training takes about {task.seconds:g} s on one CPU core."
+        print(f"{name}\n{textwrap.indent(textwrap.fill(task.about + cost, 76), '    ')}")
+        print(f"    terms {', '.join(task.terms)}")
+    print("\n'trainonce recipes NAME' lists the settings of one.")
+    return 0
+
+
+def plans_list(asked: argparse.Namespace) -> int:
+    from trainonce.study.plans import PLANS
+
+    width = max(map(len, PLANS))
+    for name, plan in PLANS.items():
+        print(textwrap.fill(f"{name:<{width}}  {plan.about}", 100, subsequent_indent=" " * (width + 2)))
+    print("\nSettings go in brackets: --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
+    return 0
+
+
+def explain(asked: argparse.Namespace) -> int:
+    from trainonce.cli import explain as topics
+
+    if asked.topic is None:
+        print(topics.overview())
+        return 0
+    topic = topics.find(asked.topic)
+    if topic is None:
+        print(topics.unknown(asked.topic), file=sys.stderr)
+        return 2
+    topics.show(topic)
+    return 0
+
+
+# Parts of them
+
+
+def _study(asked: argparse.Namespace, plan_texts: str, seeds: int | list[int], suffix: str = "") -> Study:
+    from trainonce.study import Study, plans
+
+    task = load_task(asked.task).using(**read_settings(asked))
+    texts = plans.split(plan_texts)
+    for text in texts:
+        plans.parse(text, task)  # before a folder is made
+    study = Study(task, asked.out or Path("out") / f"{task.name}{suffix}", seeds=seeds)
+    if getattr(asked, "margin", None) is not None:
+        study.margin = asked.margin
+    for text in texts:
+        study.add(text)
+    return study
+
+
+def _seeds(study: Study) -> str:
+    seeds = study.seeds
+    together = seeds == list(range(seeds[0], seeds[-1] + 1))
+    shown = f"{seeds[0]} to {seeds[-1]}" if together and len(seeds) > 1 else ", ".join(map(str, seeds))
+    return f"seed{'s' * (len(seeds) > 1)} {shown}"
+
+
+def _write_report(folder: Path, interactive: bool) -> None:
+    from trainonce.report import write
+
+    print(f"Report: {write(folder, interactive=interactive)}")
+
+
+def _check_report(asked: argparse.Namespace) -> None:
+    """What the report will need, before hours of training."""
+    if not asked.no_report:
+        require("matplotlib.figure", "matplotlib", "study")
+        if asked.interactive:
+            require("plotly", "plotly", "interactive")
+
+
+def _warnings(study: Study) -> str:
+    """What trials warned of, in a line, with how many did."""
+    from trainonce.study.sentences import kind_of
+
+    keys = {key for item in study.items() for key in item.keys}
+    said = [record.warnings for record in study.store.read().values() if record.key in keys]
+    kinds = Counter(kind for texts in said for kind in {kind_of(text) or text for text in texts})
+    told = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
+    return textwrap.fill(f"Trials warned of: {told}.", 100) + "\n" if told else ""
+
+
+def _failures(study: Study) -> int:
+    labels = {key: item.label(key) for item in study.items() for key in item.keys}
+    failed = [r for r in study.store.read().values() if r.key in labels and r.status == "failed"]
+    if not failed:
+        return 0
+    error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}
+    lines = error["traceback"].strip().splitlines()[-12:]
+    last = f"{error['type']}: {error['message']}"
+    lines += [] if lines and lines[-1] == last else ["", last] if lines else [last]
+    count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
+    print(f"\n{count}. The first, {labels[failed[0].key]}, seed {failed[0].seed}:\n", file=sys.stderr)
+    print(textwrap.indent("\n".join(lines), "    "), file=sys.stderr)
+    print(
+        f"\nThe same command runs failed trials again; logs are in {study.store.shown / layout.LOGS}.", file=sys.stderr
+    )
+    return 1

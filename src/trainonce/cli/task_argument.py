@@ -1,0 +1,110 @@
+"""The task of a command line: finding it, its settings, and a description of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+import re
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainonce.recipes import RECIPES, UnknownRecipeError
+from trainonce.text import did_you_mean
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from trainonce.study import Task
+
+
+class Problem(Exception):  # noqa: N818 the user's, not the program's
+    """A mistake in the command line or the task, in one sentence."""
+
+
+def load_task(text: str) -> Task:
+    """The task that a text names: a recipe, ``file.py``, ``file.py:name`` or ``package.module:name``."""
+    from trainonce.recipes import load
+    from trainonce.study import Task
+    from trainonce.study.executors.task_location import load_file
+
+    if text in RECIPES:
+        return load(text)
+    place, _, name = text.partition(":")
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise Problem(f"There is no file {place}.")
+        module = _import(text, lambda: load_file(Path(place)))
+    elif name:
+        sys.path.insert(0, os.getcwd())
+        module = _import(text, lambda: importlib.import_module(place))
+    else:
+        try:
+            return load(text)
+        except UnknownRecipeError as error:
+            raise Problem(f"{error} A task of your own is written file.py or file.py:name.") from None
+    tasks = {key: value for key, value in vars(module).items() if isinstance(value, Task)}
+    if name:
+        if name not in tasks:
+            known = ", ".join(tasks) or "none"
+            raise Problem(f"{place} has no task {name!r}; its tasks are: {known}.{did_you_mean(name, tasks)}")
+        return tasks[name]
+    if len(tasks) != 1:
+        found = f"it has {', '.join(tasks)}: write {place}:{next(iter(tasks))}" if tasks else "it has none"
+        raise Problem(f"{place} must have one function decorated with @trainonce.study.task; {found}.")
+    return next(iter(tasks.values()))
+
+
+def _import(text: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        lines = traceback.format_exc().splitlines()
+        raise Problem("\n".join([*lines, "", f"{text} cannot be loaded: {type(error).__name__}: {error}"])) from None
+
+
+def read_settings(asked: argparse.Namespace) -> dict[str, Any]:
+    settings = {}
+    for text in asked.set:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise Problem(f"--set takes key=value; got {text!r}.")
+        try:
+            settings[key.strip()] = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            settings[key.strip()] = WORDS.get(value.strip().lower(), value.strip())
+    if asked.steps is not None:
+        settings["steps"] = asked.steps
+    if asked.data_root is not None:
+        settings["data_root"] = str(asked.data_root)
+    return settings
+
+
+#: Settings that people write in other ways than Python does.
+WORDS = {"true": True, "false": False, "none": None}
+
+
+def describe(task: Task) -> str:
+    """A task with its settings: their defaults and, where its function documents them, what they mean."""
+    from trainonce.study.weightings import Learned
+
+    text = inspect.getdoc(task.function) or ""
+    said = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
+    lines = [textwrap.fill(f"{task.name}: {task.about}", 100)]
+    lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}"]
+    lines += [f"one-shot: {Learned(**task.one_shot).label}", ""]
+    shown = {name: repr(value) for name, value in task.settings.items()}
+    wide = [2 + max(map(len, column), default=0) for column in (shown, shown.values())]
+    for name, value in shown.items():
+        line = f"{name:<{wide[0]}}{value:<{wide[1]}}{said.get(name, '')}".rstrip()
+        lines.append(textwrap.fill(line, 100, subsequent_indent=" " * sum(wide)))
+    return "\n".join(lines)
+
+
+#: A parameter in a docstring: up to the next one, or to an empty line.
+PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n:param|\n\n|\Z)", re.DOTALL)
