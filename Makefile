@@ -6,13 +6,14 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 # Without it bfloat16 matrix products crash on some CPUs; elsewhere it changes nothing below AVX-512.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
-.PHONY: help demo test adapters docs lint types bench clean
+.PHONY: help demo check test adapters docs lint types bench clean
 help:
-	@echo "make demo   compare learned weights with a grid on digits: a table and a page, in about a minute"
-	@echo "make test   lint, types, tests, the code of README and docs"
+	@echo "make demo       compare learned weights with a grid on digits: a table and a page, in about a minute"
+	@echo "make check      lint, types, the quick tests of the core: the inner loop, about a minute"
+	@echo "make test       lint, types, all tests, the code of README and docs"
 	@echo "make adapters   Lightning, Hugging Face, Accelerate, loggers: the same checks for each, and their pages"
 	@echo "make docs       the site, in docs/_build/index.html"
-	@echo "make bench  step time over a plain weighted sum (some minutes)"
+	@echo "make bench      step time over a plain weighted sum (some minutes)"
 
 .venv/ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv (some minutes the first time)"
@@ -35,6 +36,11 @@ help:
 
 demo: .venv/ready
 	@$(BIN)/trainonce compare digits --out out/demo
+
+CORE := $(filter-out tests/test_examples.py,$(wildcard tests/test_*.py)) tests/health $(wildcard src/trainonce/*.py) src/trainonce/health
+
+check: lint types
+	$(BIN)/python -m pytest -q -m "not slow and not dist and not gpu" $(CORE)
 
 test: lint types
 	$(BIN)/python -m pytest

@@ -24,7 +24,15 @@ def test_the_printed_criterion():
 
 def test_links_lead_somewhere():
     root = Path(__file__).parents[1]
-    for page in [root / "README.md", *(root / "docs").rglob("*.md")]:
+    for page in [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_files_that_contributing_names_are_there():
+    root = Path(__file__).parents[1]
+    named = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]+)`", (root / "CONTRIBUTING.md").read_text())
+    assert len(named) > 30
+    missing = [name for name in named if "NAME" not in name and not (root / name).exists()]
+    assert not missing
