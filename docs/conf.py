@@ -18,8 +18,8 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build", "_ext", "results/data", "how-to/trainers/table.md"]
 
 autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
 autodoc_mock_imports = ["lightning", "pytorch_lightning", "transformers", "accelerate"]
 
 html_theme = "furo"

@@ -292,6 +292,7 @@ class CompositeLoss(nn.Module):
 
     @property
     def frozen(self) -> bool:
+        """Whether :meth:`freeze` holds the weights."""
         return self._frozen
 
     @property

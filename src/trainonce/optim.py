@@ -1,4 +1,4 @@
-"""SGDW as in the paper. Torch has SGD with coupled weight decay only."""
+"""SGDW as in the paper; torch.optim.SGD has coupled weight decay only."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["SGDW"]
 class SGDW(Optimizer):
     r"""Stochastic gradient descent with momentum and decoupled weight decay.
 
-    .. math::
-        m_t &= \beta m_{t-1} + \alpha_t g_t \\
-        w_t &= w_{t-1} - m_t - \alpha_t \lambda w_{t-1}
+    .. math:: m_t = \beta m_{t-1} + \alpha_t g_t
 
-    :math:`\alpha_t` is the learning rate at step :math:`t`, :math:`\beta` the momentum, :math:`\lambda` the weight
-    decay. With :func:`trainonce.attach` it is Algorithm 1 of the paper.
+    .. math:: w_t = w_{t-1} - m_t - \alpha_t \lambda w_{t-1}
+
+    :math:`g_t` is the gradient at step :math:`t`, :math:`\alpha_t` the learning rate, :math:`\beta` the momentum and
+    :math:`\lambda` the weight decay. With :func:`trainonce.attach` it is Algorithm 1 of the paper.
 
     :param params: Parameters, named parameters or parameter groups.
     :param lr: The learning rate :math:`\alpha`, a number or a tensor.
