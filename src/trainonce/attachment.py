@@ -51,16 +51,16 @@ def attach(
     r"""Let the model's optimizer learn the weights of ``criterion``, with hyperparameter decay.
 
     The exponents become a parameter group of their own, named ``"loss_weights"``, with the first group's settings but
-    without weight decay. Once per real optimizer step, apart from momentum and Adam's scaling,
+    without weight decay. After each optimizer step that is not skipped, outside of momentum and Adam's scaling,
 
     .. math:: \mu \leftarrow \mu - \alpha_t \rho \nabla R(\mu_{t-1})
 
     where :math:`\alpha_t` is the group's current learning rate, so schedulers work, and :math:`\nabla R` is
-    :func:`trainonce.functional.regularizer_grad`. A step that GradScaler skips applies nothing. Call it before building
-    schedulers and before wrapping the optimizer; with FSDP2, after sharding.
+    :func:`trainonce.functional.regularizer_grad`. Call it before building schedulers and before wrapping the optimizer;
+    with FSDP2, after sharding.
 
     :param optimizer: Any torch optimizer that can hold a vector of parameters.
-    :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop need not know.
+    :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop works with any.
     :param decay: The strength :math:`\rho \ge 0`.
     :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
     :param preset: ``"paper"``: negentropy and softplus, as in the paper's Algorithm 1. ``"softplus"``: softplus alone,
@@ -100,11 +100,12 @@ def attach(
 
 
 class Attachment:
-    """The tie between a criterion and its optimizer; returned by :func:`attach`.
+    """The connection between a criterion and its optimizer; returned by :func:`attach`.
 
     ``decay`` and ``lr`` may be changed during training; both are saved with the optimizer's state. The regularizer and
-    the coupling are not: they are what was given to attach. ``steps`` counts the steps since then, with a fused
-    optimizer also those that GradScaler skipped. A copy of a criterion is not attached, so a copied attachment is None.
+    the coupling are not saved: they are those given to :func:`attach`. ``steps`` counts the steps since then, with a
+    fused optimizer also those that GradScaler skipped. A copy of a criterion is not attached, so a copied attachment is
+    None.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Attachment:
         return type(None), ()
 
     def remove(self) -> None:
-        """Undo the hooks. The exponents stay in the optimizer's group, without decay or averaging."""
+        """Remove the hooks. The exponents stay in the optimizer's group, without decay or averaging."""
         for handle in self._handles:
             handle.remove()
         self._handles = []

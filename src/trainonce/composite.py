@@ -30,20 +30,20 @@ class CompositeLoss(nn.Module):
     .. math:: L_e = \sum_{i=0}^{K} \lambda_i l_i, \qquad \lambda = \mathrm{softmax}(0, \mu_1, \dots, \mu_K)
 
     :math:`l_0` is the base term, :math:`l_1 \dots l_K` are the auxiliary terms and :math:`\mu` the learned exponents.
-    Call it with the losses of a batch; it returns a scalar and never calls backward. :func:`trainonce.attach` puts the
-    exponents into the optimizer.
+    Call it with the losses of a batch: by keyword, or as one dict, list or stacked tensor. It returns a scalar and
+    never calls backward. :func:`trainonce.attach` puts the exponents into the optimizer.
 
     :param terms: The names of the losses. The first is the base: its exponent is the constant 0.
-    :param init: The paper's :math:`\epsilon`: :math:`e^{\mu_i}` at the start, that is the ratio of each auxiliary
+    :param init: The paper's :math:`\epsilon`: :math:`e^{\mu_i}` at the start, that is, the ratio of each auxiliary
         weight to the base weight. One positive number, or a dict with one for each auxiliary term.
     :param scale: Multiplies the returned loss, and so the model's gradients, but not the exponents' gradients. Set it
-        to the sum of the weights you come from: weights that sum to 11 become weights that sum to 1, and plain SGD
-        would take steps 11 times smaller.
+        to the sum of the weights you had: weights that summed to 11 now sum to 1, and without ``scale=11`` the steps of
+        plain SGD would be 11 times smaller.
     :param nonfinite: What to do with a NaN or infinite loss. ``"propagate"`` (default) lets it through as a plain sum
         would and reads nothing back from the device. ``"skip"`` treats the term as absent from the batch, so that it
-        cannot reach the gradients of the others (hand the losses over one by one: a tensor that you stacked yourself
-        still carries the bad one's graph). ``"raise"`` stops with the term's name. The last two read the values
-        back once a call.
+        cannot reach the gradients of the others (pass the losses separately: a tensor that you stacked yourself still
+        contains the graph of the bad one). ``"raise"`` raises an error that names the term. Both read the values back
+        from the device once per call.
 
     >>> criterion = CompositeLoss(["ce", "invariance"], init=0.1)
     >>> ce, invariance = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
@@ -57,8 +57,8 @@ class CompositeLoss(nn.Module):
     )
 
     .. note:: A term that is absent from a batch is passed as ``None``. Its exponent gets no gradient, the weights of
-        the others stay as they are, and the exponents of the others compare their losses with the mean of what is
-        there. The paper does not treat this case.
+        the others stay as they are, and the losses of the others are compared with the mean of those that are present.
+        The paper does not treat this case.
     """
 
     exponents: nn.Parameter
@@ -301,15 +301,15 @@ class CompositeLoss(nn.Module):
         return self._attachment
 
     def as_dict(self) -> dict[str, float]:
-        """The current weights by name, as Python floats. Reads back from the device."""
+        """The current weights by name, as Python floats, read back from the device."""
         return dict(zip(self.terms, self.weights.tolist(), strict=True))
 
     def reference(self, losses: Losses | None = None, /, **terms: Tensor | None) -> Tensor:
-        """The sum of the losses with the weights of the start: one meaning throughout the run.
+        """The sum of the losses with the initial weights, which means the same throughout the run.
 
-        The value a training step returns changes meaning as the weights move: it can fall because weight went to the
-        smaller loss. Log, schedule and stop early on this one. Without arguments: of the last call under gradients.
-        Absent terms count as 0.
+        The meaning of the returned loss changes as the weights move: it can fall because weight moved to the smaller
+        loss. Use this value for logs, schedules and early stopping. Without arguments it is that of the last training
+        call. Absent terms count as 0.
 
         >>> criterion = CompositeLoss(["a", "b"], init=1.0)
         >>> criterion.reference(a=torch.tensor(1.0, requires_grad=True), b=torch.tensor(3.0, requires_grad=True))
@@ -382,7 +382,7 @@ class CompositeLoss(nn.Module):
         return self
 
     def unfreeze(self) -> Self:
-        """Let the weights be learned again."""
+        """Resume learning the weights."""
         self._frozen = False
         self.exponents.requires_grad_(self.learned)
         return self

@@ -26,10 +26,10 @@ __all__ = ["FixedLoss", "ReplayLoss", "replay"]
 
 
 class FixedLoss(CompositeLoss):
-    """A weighted sum with given weights, for grids and baselines; a loop cannot tell it from a learned one.
+    """A weighted sum with given weights, for grids and baselines, under the interface of :class:`CompositeLoss`.
 
     :param weights: A weight of at least 0 for each term, base first. They are divided by their sum.
-    :param scale: Multiplies the returned loss; the sum of the given weights keeps the loss you had.
+    :param scale: Multiplies the returned loss. Set it to the sum of the given weights to keep the loss you had.
     :param nonfinite: As in :class:`CompositeLoss`.
 
     >>> criterion = FixedLoss({"ce": 1.0, "invariance": 10.0, "extra": 0.0})
@@ -102,7 +102,15 @@ class FixedLoss(CompositeLoss):
 
 
 class ReplayLoss(FixedLoss):
-    """A recorded schedule of weights, one row per optimizer step whatever the losses are. Made by :func:`replay`."""
+    """A schedule of weights, one row per optimizer step, that does not depend on the losses.
+
+    :func:`replay` makes one from the history of a run.
+
+    :param terms: The names of the losses, base first.
+    :param schedule: One row of weights per optimizer step, each with the sum 1. The last row is kept after the end.
+    :param scale: As in :class:`CompositeLoss`.
+    :param nonfinite: As in :class:`CompositeLoss`.
+    """
 
     schedule: Tensor
     position: Tensor
@@ -165,10 +173,11 @@ class ReplayLoss(FixedLoss):
 def replay(
     history: History | str | os.PathLike[str], *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
 ) -> ReplayLoss:
-    """The weights of an earlier run as an open-loop schedule: was it the weights, or that they answered the losses?
+    """The recorded weights of an earlier run as a schedule that does not depend on the losses.
 
-    Attach the result as any criterion: it moves one row on at each real optimizer step, and holds the last row after
-    the end.
+    As a control it shows whether the weights themselves help, or that they respond to the losses. Attach the result
+    like any criterion: it advances one row at each optimizer step that is not skipped, and keeps the last row after the
+    end.
 
     :param history: A :class:`History`, or the path of its file.
     :param scale: As in :class:`CompositeLoss`.

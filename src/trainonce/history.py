@@ -39,7 +39,7 @@ _JSON = json.JSONEncoder(allow_nan=False)
 
 
 class History:
-    """Records losses, weights, exponents and the two parts of each update, once per real optimizer step.
+    """Records losses, weights, exponents and the two parts of each update, once per optimizer step.
 
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
     step that GradScaler skips, or before which the criterion was not called, leaves no row. Steps inside a CUDA graph
@@ -51,11 +51,11 @@ class History:
 
     :param path: A JSON-lines file to write. Without one, the rows are kept in memory only. With several ranks only the
         first writes.
-    :param step: Where a resumed run goes on: the number of optimizer steps the loaded checkpoint had made. Rows after
+    :param step: Where a resumed run continues: the number of optimizer steps the loaded checkpoint had made. Rows after
         it, from the run that was cut off, are removed when the history is attached. Needed if the file already holds
         rows.
-    :param block: How many steps travel and are written at a time. Before saving a checkpoint call :meth:`flush`, or
-        the steps of the last block may be missing after a kill.
+    :param block: How many steps are copied from the device and written at a time. Call :meth:`flush` before you save a
+        checkpoint, or the steps of the last block may be missing after a kill.
 
     >>> import trainonce
     >>> w, history = torch.nn.Parameter(torch.ones(1)), History()
@@ -152,7 +152,7 @@ class History:
     # What a user calls
 
     def flush(self) -> None:
-        """Bring every row to the host and the file. Done by itself when the history is deleted or Python ends."""
+        """Copy every row to the host and the file. This also happens when the history is deleted or Python exits."""
         self._collect()
         if self._rows:
             self._send()
@@ -171,7 +171,7 @@ class History:
         return {"step": list(self._steps)} | {n: table[:, i].tolist() for i, n in enumerate(names)}
 
     def weights(self) -> Tensor:
-        """The weights used in each step, one row a step."""
+        """The weights used in each step, one row per step."""
         self.flush()
         n = len(self.terms)
         return torch.cat(self._done)[:, n : 2 * n] if self._done else torch.empty(0, n)
@@ -190,7 +190,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a history file, also of a run that is still going or was killed."""
+        """Read a history file, also that of a run that is still going or was killed."""
         history = cls()
         path = Path(path)
         if not path.is_file():

@@ -40,10 +40,10 @@ def attach(
     """:func:`trainonce.attach` for a script that uses Accelerate.
 
     Call it before ``accelerator.prepare`` and before the scheduler is built. The criterion goes to the accelerator's
-    device, and ``save_state`` and ``load_state`` carry it. It may lie beside the model, and is then not prepared, or
+    device, and ``save_state`` and ``load_state`` include it. It may be beside the model, where it is not prepared, or
     inside it. ``accelerator.clip_grad_norm_`` and ``clip_grad_value_`` leave the exponents out.
 
-    Under FSDP2 ``prepare`` makes new parameters. There the criterion lies inside the model, the call comes after
+    Under FSDP2 ``prepare`` makes new parameters. There the criterion must be inside the model, the call comes after
     ``prepare`` and takes the prepared optimizer, and the scheduler comes after the call.
 
     :param options: ``lr``, ``preset``, ``history`` and the others of :func:`trainonce.attach`.

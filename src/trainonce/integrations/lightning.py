@@ -42,11 +42,11 @@ def _package() -> Any:
 class LearnedWeights(_package().Callback):  # type: ignore[misc]
     """Learns the weights of the :class:`trainonce.CompositeLoss` that a LightningModule holds.
 
-    It finds the criterion, attaches it to the optimizer before any scheduler sees that, keeps the exponents out of
+    It finds the criterion, attaches it to the optimizer before any scheduler is built, keeps the exponents out of
     gradient clipping, logs, and saves a criterion that the module itself would not save. What a module does on its own
     stays: one that calls :func:`trainonce.attach` in ``configure_optimizers`` keeps its attachment.
 
-    :param decay: As in :func:`trainonce.attach`, like ``lr``, ``preset`` and ``history``. None: the module attaches.
+    :param decay: As in :func:`trainonce.attach`, like ``lr``, ``preset`` and ``history``. None if the module attaches.
     :param criterion: Which one, if there are several: its name in the module, such as ``"generator_loss"`` or
         ``"losses[0]"``, or the criterion itself. By default the only one.
     :param optimizer: Which one, if there are several: the name of a part of the module, such as ``"generator"``. The
@@ -54,7 +54,7 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
     :param log_every: Optimizer steps between two logs; by default the trainer's ``log_every_n_steps``.
     :param prefix: Stands before the names in the logs; needed where two criteria are logged.
 
-    ``Trainer(callbacks=[LearnedWeights(decay=2.0)])`` is all there is to write.
+    ``Trainer(callbacks=[LearnedWeights(decay=2.0)])`` is enough.
     """
 
     def __init__(

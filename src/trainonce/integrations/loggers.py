@@ -41,7 +41,7 @@ Sink = Callable[[Mapping[str, float], int], None]
 
 
 def tensorboard(writer: Any, prefix: str = "") -> Sink:
-    """To a ``torch.utils.tensorboard.SummaryWriter``."""
+    """A sink that writes to a ``torch.utils.tensorboard.SummaryWriter``."""
 
     def write(values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
@@ -51,7 +51,7 @@ def tensorboard(writer: Any, prefix: str = "") -> Sink:
 
 
 def wandb(run: Any, prefix: str = "") -> Sink:
-    """To a run of Weights & Biases, what ``wandb.init()`` returns.
+    """A sink that writes to a run of Weights & Biases, what ``wandb.init()`` returns.
 
     Its own steps only grow, so the optimizer's step travels as ``trainonce/step``, which is made the x-axis.
     """
@@ -67,7 +67,7 @@ def wandb(run: Any, prefix: str = "") -> Sink:
 
 
 def mlflow(module: Any, prefix: str = "", run_id: str | None = None) -> Sink:
-    """To MLflow: pass the module ``mlflow``, which logs to its active run, or name a run."""
+    """A sink that writes to MLflow: pass the module ``mlflow``, which logs to its active run, or name a run."""
 
     def write(values: Mapping[str, float], step: int) -> None:
         metrics = {prefix + name: value for name, value in values.items()}
@@ -77,7 +77,7 @@ def mlflow(module: Any, prefix: str = "", run_id: str | None = None) -> Sink:
 
 
 def csv(path: str | os.PathLike[str]) -> Sink:
-    """To a CSV file with one row a step; a file that is there is continued if it has the same columns."""
+    """A sink that writes a CSV file, one row per step; an existing file with the same columns is continued."""
     path = Path(path)
     columns: list[str] = []
 
@@ -113,13 +113,13 @@ def _columns(path: Path, wanted: list[str]) -> list[str]:
 def log(attachment: Attachment, *sinks: Sink, every: int = 50, start: int = 0) -> Logging:
     """Send the losses, weights and exponents to the sinks after every so many optimizer steps.
 
-    The numbers travel to the host while training goes on and are written at a later step, under the step they belong
-    to. Call :meth:`Logging.close` at the end, or use the result in a ``with`` statement, for those still on their way.
+    The numbers are copied to the host while training continues, and are written at a later step under the step they
+    belong to. Call :meth:`Logging.close` at the end, or use the result in a ``with`` statement, to write the last ones.
 
     :param attachment: What :func:`trainonce.attach` returned.
     :param sinks: Functions of named numbers and a step. With several processes only the first writes.
-    :param every: How many optimizer steps lie between two.
-    :param start: The optimizer steps that a resumed training has behind it; they are counted on from there.
+    :param every: How many optimizer steps lie between two logs.
+    :param start: The number of optimizer steps that a resumed training has already made.
     """
     if not sinks:
         raise ValueError("log needs a sink to write to, such as loggers.csv('weights.csv').")

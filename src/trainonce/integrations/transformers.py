@@ -41,7 +41,7 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
     ``max_grad_norm``, are the same on every process, are logged every ``logging_steps``, and are saved and restored
     with the model. For a Trainer of your own name this one first: ``class Mine(Trainer, Seq2SeqTrainer)``.
 
-    :param decay: As in :func:`trainonce.attach`. None: you attach, to the optimizer that you pass in ``optimizers``.
+    :param decay: As in :func:`trainonce.attach`. None if you attach to the optimizer that you pass in ``optimizers``.
     :param weights_lr: The exponents' learning rate; by default the model's.
     :param preset: As in :func:`trainonce.attach`.
 

@@ -1,4 +1,4 @@
-"""Compare ways to choose loss weights on your own task: plans, seeds, a store that survives anything, a summary.
+"""Compare ways to choose loss weights on your own task: plans, seeds, a store that survives interruptions, a summary.
 
 >>> import torch
 >>> from trainonce.study import Study, task

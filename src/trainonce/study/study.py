@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """All trials of a comparison. The same study again, after whatever interruption, does only what is missing.
+    """All trials of a comparison. Run again after any interruption, it runs only what is missing.
 
     :param task: Made by :func:`trainonce.study.task`.
-    :param out: The folder of the store, made if it is not there.
-    :param seeds: How many, counted from 0, or which.
+    :param out: The folder of the store, created if it does not exist.
+    :param seeds: How many seeds, counted from 0, or a list of them.
     """
 
     def __init__(self, task: Task, out: str | os.PathLike[str], *, seeds: int | Sequence[int] = 3) -> None:
@@ -70,13 +70,14 @@ class Study:
         start: str = "forkserver",
         executor: str | None = None,
     ) -> Summary:
-        """Run whatever is missing or has failed, and summarise.
+        """Run what is missing or has failed, and return the summary.
 
-        :param workers: Processes at a time; 0 trains in this process. By default one a core, or one a GPU.
+        :param workers: How many processes run at a time; 0 trains in this process. By default one per core, at most 8,
+            or one per GPU.
         :param device: Such as ``"cpu"`` or ``"cuda:0"``. By default all GPUs, or the CPU if there is none.
         :param show: Whether to print progress.
         :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
-        :param executor: What runs the trials: ``"in-process"`` or ``"processes"``. By default by ``workers``.
+        :param executor: What runs the trials: ``"in-process"`` or ``"processes"``. By default ``workers`` decides.
         """
         if is_worker():
             raise RuntimeError(
@@ -100,7 +101,7 @@ class Study:
         return schedule.items(self.plans, self.seeds, self.task.identity)
 
     def summary(self) -> Summary:
-        """What is known so far."""
+        """The summary of the results so far."""
         return Summary(self._manifest(), self.store.read_all(), self.store.path)
 
     def _manifest(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a study found: one row a plan, chosen on one split, reported on the other, with seeds and cost."""
+"""What a study found: one row per plan, chosen on one split, reported on the other, with seeds and cost."""
 
 from __future__ import annotations
 

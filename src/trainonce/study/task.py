@@ -36,7 +36,7 @@ class Splits:
 
     @property
     def select_key(self) -> str:
-        """The name under which the function returns the metric that chooses."""
+        """The name under which the function returns the metric that selects."""
         return f"{self.select}/{self.metric}"
 
     @property
@@ -178,7 +178,7 @@ def task(
     version: int | None = None,
     name: str | None = None,
 ) -> Callable[[TrainFunction], Task]:
-    """Make a task of a training function.
+    """Turn a training function into a task.
 
     The function receives a :class:`~trainonce.study.Trial` and its settings as keyword-only parameters with defaults.
     It takes its criterion from ``trial.criterion()``, calls ``trial.attach(optimizer)``, trains, and returns its
@@ -190,16 +190,16 @@ def task(
     :param select: The split whose metric chooses among weights and prunes.
     :param report: The split whose metric is the result. It must not be the one that selects.
     :param unit: What to print behind the metric, such as ``"%"``.
-    :param margin: The loss in the metric that would still be acceptable (non-inferiority). By default 2 % of the best
-        grid point's mean.
+    :param margin: How much worse the metric may be and still be acceptable (non-inferiority). By default 2 % of the
+        best grid point's mean.
     :param one_shot: Settings of the one-shot plan that suit this task: ``init``, ``decay``, ``preset``, ``lr``.
     :param seconds: About how long one training takes on one CPU core, for the list of recipes.
     :param preload: Modules that each trial will import; they are loaded once, before the first.
-    :param incidental: Settings that the results do not depend on, such as where the data is. A study goes on where it
-        was when they change, and its record does not hold them.
-    :param version: A number that you raise when the task's code changes what comes out, so that earlier trials are not
-        mixed with later ones. By default every change of the file counts.
-    :param name: By default the function's.
+    :param incidental: Settings that the results do not depend on, such as where the data is. A study continues when
+        they change, and its records do not contain them.
+    :param version: A number that you raise when a change of the code changes the results, so that earlier trials are
+        not mixed with later ones. By default every change of the file counts.
+    :param name: The task's name; by default the function's.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
     ... def line(trial, *, steps=100):

@@ -71,9 +71,9 @@ class Trial:
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
     ) -> trainonce.CompositeLoss:
-        """The criterion to train with, on the trial's device. Whether its weights are learned is the plan's business.
+        """The criterion to train with, on the trial's device. The plan decides whether its weights are learned.
 
-        :param terms: The task's terms, if you like to name them here too.
+        :param terms: The task's terms, if you want to repeat them here.
         :param scale: As in :class:`trainonce.CompositeLoss`.
         :param nonfinite: As in :class:`trainonce.CompositeLoss`.
         """
@@ -90,7 +90,7 @@ class Trial:
         return self._criterion
 
     def attach(self, optimizer: torch.optim.Optimizer) -> trainonce.Attachment:
-        """Put the criterion into the optimizer as the plan says, and record the run. Before schedulers and wrappers."""
+        """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
         if self._criterion is None:
             raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
         if self._restored is None:
@@ -110,11 +110,11 @@ class Trial:
     # Going on after an interruption
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Keep a checkpoint, in place of the last one, from which the trial goes on should it be stopped or killed.
+        """Save a checkpoint, replacing the last one, from which the trial continues if it is stopped or killed.
 
-        :param state: Whatever :meth:`restore` shall give back: tensors, numbers, text, and dicts and lists of them,
-            such as the ``state_dict()`` of the model, the criterion, the optimizer and the schedule. Random states
-            are yours to keep. Counted steps, reports and the history are kept by the trial itself.
+        :param state: What :meth:`restore` returns later: tensors, numbers, text, and dicts and lists of them, such as
+            the ``state_dict()`` of the model, the criterion, the optimizer and the schedule, and random states. The
+            trial itself keeps counted steps, reports and the history.
         """
         if self.history is None:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
@@ -129,7 +129,7 @@ class Trial:
         self.kept, self._kept_seconds = self.fraction, self.seconds
 
     def restore(self) -> Mapping[str, Any] | None:
-        """What :meth:`save` was last given, if the trial was interrupted after it; else None. Before ``attach``."""
+        """What :meth:`save` was last given if the trial was interrupted after it, else None; call before ``attach``."""
         if self.history is not None:
             raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
         found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
@@ -166,14 +166,14 @@ class Trial:
         self._beat()
 
     def should_prune(self) -> bool:
-        """Whether the plan gives this trial up, judging by the reports so far; then return. Only searches do."""
+        """Whether the plan stops this trial, given the reports so far; if so, return None. Only searches prune."""
         if self._pruner is not None and self.reports and not self.pruned:
             self.pruned = self._pruner([(step, values[self._task.metric]) for step, values in self.reports])
         self.pruned = torchrun.broadcast(self.pruned)
         return self.pruned
 
     def progress(self, step: int, total: int | None = None, note: str = "") -> None:
-        """Show how far the training is, in whatever unit. Optional: optimizer steps are counted by themselves."""
+        """Show how far the training is, in any unit. Optional: optimizer steps are counted automatically."""
         self._shown, self._note = (step, total), note or self._note
         self._beat()
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     applies=lambda summary: len(summary.task.terms) == 3,
 )
 def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
-    """Two auxiliary terms: every fixed choice by its ratios, the stronger the better, and the learned paths."""
+    """Two auxiliary terms: every fixed choice by its ratios, darker where better, and the learned paths."""
     weight_space.require_auxiliary(summary, 2)
     choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
     if not choices:
