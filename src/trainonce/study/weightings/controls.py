@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Replay(Weighting):
     """The schedule of a run with learned weights, replayed whatever the losses are.
 
-    The run is that of another seed (see :func:`donor`): with its own seed it would be the same run again, bit by bit.
+    The run is that of another seed (see :func:`donor`): with its own seed it would be the same run again, bit for bit.
     """
 
     of: Learned
