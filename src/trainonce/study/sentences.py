@@ -66,7 +66,7 @@ def sentence(summary: Summary) -> str:
     task, ours, reference, decimals = summary.task, summary.one_shot, summary.reference, places(summary)
     unit = f" {task.unit}" if task.unit else ""
     if ours is None:
-        return "There is no run with learned weights to speak of: add the plan one-shot."
+        return "There is no run with learned weights: add the plan one-shot."
     if ours.chosen.report:
         result = f"{mean_and_deviation(ours.chosen, decimals)}{unit}"
         text = f"One run with learned weights: {result} {task.report} {task.metric}"
