@@ -14,6 +14,7 @@ import _tasks
 import pytest
 
 from trainonce import cli
+from trainonce.study.plans import KINDS, PLANS
 from trainonce.study.store import Store
 
 TESTS = Path(__file__).parents[1]
@@ -59,7 +60,13 @@ def test_a_recipe_tells_its_settings(capsys):
 def test_the_plans_are_listed(capsys):
     assert run("plans") == 0
     text = capsys.readouterr().out
-    assert all(f"\n{name} " in f"\n{text}" for name in ("one-shot", "grid", "uw", "asha", "replay"))
+    assert all(f"\n  {name} " in text for name in PLANS)
+    assert all(f"{title}\n" in text for title in KINDS.values())
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    assert run() == 0
+    assert "compare" in capsys.readouterr().out
 
 
 def test_compare_end_to_end(tmp_path, capsys):
@@ -197,13 +204,13 @@ def test_what_cannot_be_done_is_one_sentence_and_nothing_is_trained(arguments, s
 def test_counts_below_one_are_refused(option, capsys):
     with pytest.raises(SystemExit):
         run("compare", TASK, option, "0")
-    assert "must be at least 1; got 0" in capsys.readouterr().err
+    assert "must be a whole number of at least 1; got '0'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--seeds", "a", "must be a whole number of at least 0; got 'a'"),
+        ("--seeds", "a", "must be a whole number of at least 1; got 'a'"),
         ("--seeds", "1,x", "must be a whole number of at least 0; got 'x'"),
         ("--workers", "-1", "must be a whole number of at least 0; got '-1'"),
         ("--margin", "-3", "must be a number above 0; got '-3'"),

@@ -93,6 +93,7 @@ BROKEN = {
     "ocean:gone": "raises AttributeError: module 'ocean' has no attribute 'gone'.",
     "ocean:number": "must be a function decorated with @trainonce.study.task; its entry point ocean:number is of type "
     "int.",
+    "ocean:waves": "must be a task of that name, by @task(name='broken'); it is called 'waves'.",
 }
 
 

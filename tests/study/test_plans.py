@@ -1,12 +1,15 @@
 """Plans: what each name means, and one sentence for each mistake in writing one."""
 
 import math
+from pathlib import Path
+from typing import get_args
 
 import _tasks
 import pytest
 
+from trainonce.report.drawing.style import COLOURS
 from trainonce.study import task
-from trainonce.study.plans import PLANS, parse, split
+from trainonce.study.plans import KINDS, PLANS, Kind, parse, split
 from trainonce.study.weightings import Final, Fixed, Learned, Replay
 from trainonce.study.weightings.peers import Peer
 
@@ -20,6 +23,17 @@ def two(trial, *, steps=90):
 
 def ratios(plan):
     return [tuple(round(r, 9) for r in weighting.ratios) for weighting in plan.weightings]
+
+
+def test_every_kind_of_plan_has_a_title_and_a_colour():
+    assert set(KINDS) == set(get_args(Kind)) == {plan.kind for plan in PLANS.values()}
+    assert set(KINDS) - {"sweep"} <= set(COLOURS)
+
+
+def test_every_plan_is_on_the_page_about_comparing():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "compare.md").read_text(encoding="utf-8")
+    missing = [name for name in PLANS if f"`{name}`" not in page and f"`{name}(" not in page]
+    assert not missing
 
 
 def test_every_plan_has_a_line_of_help():
@@ -105,7 +119,15 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("one-shot(init=big)", r"init is a ratio to the base weight, above 0; got 'big'"),
         ("one-shot(decay=-1)", r"decay must be a number of at least 0; got -1"),
         ("one-shot(preset=best)", r"preset is one of 'paper', 'softplus'; got 'best'"),
-        ("uniform(3)", r"'uniform\(3\)' cannot be made: it takes 1 positional argument.* It is written uniform\."),
+        ("uniform(3)", r"The plan 'uniform' takes no settings; got 3\. Write uniform\."),
+        (
+            "tpe(5)",
+            r"'tpe' takes settings by name alone; got 5\. It is written tpe\(trials=.*, low=.*, high=.*\)\.",
+        ),
+        (
+            "one-shot(1)",
+            r"by name alone; got 1\. It is written one-shot\(init=.*, decay=.*, preset=.*, lr=.*\)\.",
+        ),
         ("replay(x=1)", r"has the settings 'init', 'decay', 'preset', 'lr'; got 'x'"),
         ("one-shot(preset=[1])", r"preset is one of"),
         ("fixed(1,2)", r"need one value for each of 'fit', 'small', 'flat'; got 2"),
@@ -128,7 +150,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("dwa(epoch=x)", r"epochs of at least 1 step; got 'x'"),
         ("dwa(temperatur=1)", r"no setting 'temperatur'; it has: 'temperature'\. Did you mean 'temperature'\?"),
         ("dwa(temperature=-1)", r"strictly positive"),
-        ("uw(3)", r"'uw\(3\)' cannot be made: it takes 1 positional argument"),
+        ("uw(3)", r"The plan 'uw' takes settings by name alone; got 3\. It is written uw\(name=number, \.\.\.\)\."),
     ],
 )
 def test_a_plan_that_does_not_fit_is_one_sentence(text, message):

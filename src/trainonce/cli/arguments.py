@@ -18,7 +18,8 @@ def build_parser() -> argparse.ArgumentParser:
         prog="trainonce",
         description="Learn loss weights in one training run, and see how that compares with searching for them.",
     )
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(metavar="COMMAND")
+    parser.set_defaults(command=lambda asked: parser.print_help())
     one = subparsers.add_parser(
         "compare",
         help="train a task under several plans and seeds, and report",
@@ -26,17 +27,19 @@ def build_parser() -> argparse.ArgumentParser:
         "same command goes on where it was.",
     )
     _task_arguments(one)
-    one.add_argument("--plans", default=PLANS, metavar="LIST", help=f"plans, see 'trainonce plans' ({PLANS})")
-    one.add_argument("--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 10,11,12 (3)")
-    one.add_argument("--margin", type=_positive, help="acceptable loss in the metric, for the verdict (the task's own)")
+    one.add_argument("--plans", default=PLANS, metavar="LIST", help=f"plans, see 'trainonce plans' (default: {PLANS})")
+    one.add_argument("--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 10,11,12 (default: 3)")
+    one.add_argument(
+        "--margin", type=_positive, help="acceptable loss in the metric, for the verdict (default: the task's)"
+    )
     one.add_argument("--no-report", action="store_true", help=f"no {layout.REPORT} at the end")
     one.add_argument("--interactive", action="store_true", help="a report with plotly figures")
     one.set_defaults(command=commands.compare)
 
     two = subparsers.add_parser("run", help="train a task once", description="Train a task once under one plan.")
     _task_arguments(two)
-    two.add_argument("--plan", default="one-shot", help="how the weights are chosen (one-shot)")
-    two.add_argument("--seed", type=_whole, default=0, help="(0)")
+    two.add_argument("--plan", default="one-shot", help="how the weights are chosen (default: one-shot)")
+    two.add_argument("--seed", type=_whole, default=0, help="the seed of the training (default: 0)")
     two.set_defaults(command=commands.run)
 
     three = subparsers.add_parser(
@@ -47,13 +50,19 @@ def build_parser() -> argparse.ArgumentParser:
     three.set_defaults(command=commands.report)
 
     four = subparsers.add_parser(
-        "recipes", help="list the recipes, built-in and of installed packages, or the settings of one"
+        "recipes",
+        help="list ready-made tasks, or the settings of one",
+        description="List ready-made tasks, built-in and of installed packages, or the settings of one.",
     )
     four.add_argument("name", nargs="?", metavar="NAME", help="a recipe, or a file as for 'run'")
     four.set_defaults(command=commands.recipes)
     five = subparsers.add_parser("plans", help="list the ways to choose weights")
     five.set_defaults(command=commands.plans_list)
-    six = subparsers.add_parser("explain", help="say what a warning means and how to fix it, or list all warnings")
+    six = subparsers.add_parser(
+        "explain",
+        help="say what a warning means and how to fix it, or list all warnings",
+        description="Print what a warning means and how to fix it. Without a topic: list all warnings.",
+    )
     six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")
     six.set_defaults(command=commands.explain)
     return parser
@@ -61,14 +70,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="a recipe, file.py, file.py:name or package.module:name")
-    parser.add_argument("--steps", type=_count, help="optimizer steps of a training (the task's own)")
+    parser.add_argument("--steps", type=_count, help="optimizer steps of a training (default: the task's)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the task")
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where the data is, for tasks that read data")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (out/TASK, or out/TASK-run)")
     parser.add_argument(
-        "--workers", type=_whole, help="trainings at a time; 0: in this process (one a core, at most 8, or one a GPU)"
+        "--out", type=Path, metavar="DIR", help="the study's folder (default: out/TASK or out/TASK-run)"
     )
-    parser.add_argument("--device", help="such as cpu or cuda:0 (all GPUs, or the CPU)")
+    parser.add_argument(
+        "--workers",
+        type=_whole,
+        help="trainings at a time, 0 for in this process (default: one per GPU, or one per core and at most 8)",
+    )
+    parser.add_argument("--device", help="such as cpu or cuda:0 (default: all GPUs, or the CPU)")
 
 
 def _seed_list(text: str) -> int | list[int]:
@@ -76,10 +89,9 @@ def _seed_list(text: str) -> int | list[int]:
 
 
 def _count(text: str) -> int:
-    value = _whole(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {value}")
-    return value
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1; got {text!r}")
+    return int(text)
 
 
 def _whole(text: str) -> int:

@@ -96,12 +96,16 @@ def recipes(asked: argparse.Namespace) -> int:
 
 
 def plans_list(asked: argparse.Namespace) -> int:
-    from trainonce.study.plans import PLANS
+    from trainonce.study.plans import KINDS, PLANS
 
-    width = max(map(len, PLANS))
-    for name, plan in PLANS.items():
-        print(textwrap.fill(f"{name:<{width}}  {plan.about}", 100, subsequent_indent=" " * (width + 2)))
-    print("\nSettings go in brackets: --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
+    width = max(map(len, PLANS)) + 4
+    for kind, title in KINDS.items():
+        print(title)
+        for name, plan in PLANS.items():
+            if plan.kind == kind:
+                print(textwrap.fill(f"{f'  {name}':<{width}}{plan.about}", 100, subsequent_indent=" " * width))
+        print()
+    print("Settings go in brackets: --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
     return 0
 
 

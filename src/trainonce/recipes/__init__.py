@@ -6,6 +6,8 @@ in the group ``trainonce.recipes``. To publish one of your own, name its task in
     [project.entry-points."trainonce.recipes"]
     my-recipe = "my_package.tasks:my_task"
 
+The task has the same name, ``@task(name="my-recipe", ...)``: studies and their folders are called after it.
+
 After ``pip install`` of that package, ``trainonce recipes`` lists it and ``trainonce compare my-recipe`` trains it. A
 built-in recipe takes precedence over one of the same name, with a warning.
 
@@ -102,6 +104,9 @@ def _load_entry_point(point: EntryPoint) -> Task:
         rule = f"{recipe} must be a function decorated with @trainonce.study.task"
         reason = f"its entry point {point.value} is of type {type(found).__name__}"
         raise BrokenRecipeError(f"{rule}; {reason}. Update or uninstall that package.")
+    if found.name != point.name:
+        rule = f"{recipe} must be a task of that name, by @task(name={point.name!r})"
+        raise BrokenRecipeError(f"{rule}; it is called {found.name!r}. Update or uninstall that package.")
     return found
 
 

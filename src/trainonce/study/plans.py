@@ -28,13 +28,23 @@ if TYPE_CHECKING:
 
 Kind = Literal["learned", "fixed", "set", "search", "peer", "control", "sweep"]
 
+#: How the trials of each kind of plan are read. Reports give every kind a colour of its own.
+KINDS: dict[Kind, str] = {
+    "learned": "Learned weights",
+    "fixed": "One fixed choice",
+    "set": "Several fixed choices: the one that does best on validation counts",
+    "search": "Searches: what each seed's search has chosen counts",
+    "peer": "Other weighting methods (TorchJD)",
+    "control": "Controls: is it the weights, or that they follow this run's losses?",
+    "sweep": "Sweeps: every value is shown, none is chosen",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """A way to choose weights, worked out for one task.
 
-    ``kind`` says how its trials are read: a ``set`` is as good as the point that the selecting split prefers, a
-    ``search`` as what it chose for each seed, a ``sweep`` shows all its points, any other plan has one point.
+    ``kind`` says how its trials are read; see :data:`KINDS`.
     """
 
     name: str
@@ -82,6 +92,7 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
     if name not in PLANS:
         raise ValueError(f"There is no plan {name!r}; there are: {', '.join(PLANS)}.{did_you_mean(name, PLANS)}")
     kind, make, _ = PLANS[name]
+    _check_positional(name, values)
     shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
     title = f"{name}({','.join(shown)})" if shown else name
     try:
@@ -113,9 +124,26 @@ def split(text: str) -> list[str]:
 def usage(name: str) -> str:
     """How a plan is written."""
     parameters = list(inspect.signature(PLANS[name].make).parameters.values())[1:]
-    words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: "name=number, ..."}
+    named = [field.name for field in dataclasses.fields(Learned)] if PLANS[name].kind in OF_LEARNED else []
+    by_name = ", ".join(f"{setting}=..." for setting in named) or "name=number, ..."
+    words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: by_name}
     shown = [words.get(p.kind, f"{p.name}=...") for p in parameters]
     return f"{name}({', '.join(shown)})" if shown else name
+
+
+def _check_positional(name: str, values: Sequence[Any]) -> None:
+    """Raise if the plan takes its settings by name alone, or none at all."""
+    parameters = list(inspect.signature(PLANS[name].make).parameters.values())[1:]
+    if not values or any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
+        return
+    given = ", ".join(map(_format, values))
+    if not parameters:
+        raise ValueError(f"The plan {name!r} takes no settings; got {given}. Write {name}.")
+    raise ValueError(f"The plan {name!r} takes settings by name alone; got {given}. It is written {usage(name)}.")
+
+
+#: The kinds whose settings are those of learned weights.
+OF_LEARNED = ("learned", "control", "sweep")
 
 
 def _value(text: str) -> Any:
@@ -263,13 +291,13 @@ PLANS = {
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),
     "grid": PlanType("set", _grid, "every combination of ratios to the base: grid(0.1,1,10) or grid(x=0.1/1,y=1/10)"),
     "grid-3x3": PlanType("set", _grid_3x3, "the paper's grid of three terms"),
-    "grid-13": PlanType("set", _grid_13, "the paper's line of 13 log ratios, minus infinity included, of two terms"),
+    "grid-13": PlanType("set", _grid_13, "the paper's 13 ratios of two terms, 0 included"),
     "random": PlanType("set", _random, "random ratios, log-uniform (trials, low, high, seed)"),
-    "tpe": PlanType("search", _tpe, "Optuna's TPE on the selecting split (trials, low, high)"),
-    "asha": PlanType("search", _asha, "successive halving with Optuna (trials, eta, low, high)"),
+    "tpe": PlanType("search", _tpe, "Optuna's TPE (trials, low, high)"),
+    "asha": PlanType("search", _asha, "successive halving, of tasks that call trial.report (trials, eta, low, high)"),
     **{name: PlanType("peer", _peer(name), peer.about) for name, peer in PEERS.items()},
-    "replay": PlanType("control", _replay, "control: the weights of another seed's one-shot run, replayed"),
-    "final": PlanType("control", _final, "control: the last weights of another seed's one-shot run, from the start"),
+    "replay": PlanType("control", _replay, "the weights of another seed's one-shot run, replayed step by step"),
+    "final": PlanType("control", _final, "the last weights of another seed's one-shot run, from the first step on"),
     "sweep-init": PlanType("sweep", _sweep_init, "the one-shot plan from several starts"),
     "sweep-decay": PlanType("sweep", _sweep_decay, "the one-shot plan under several decays"),
     "sweep-lr": PlanType("sweep", _sweep_lr, "the one-shot plan with several learning rates of the exponents"),

@@ -117,6 +117,7 @@ import _tasks
 from trainonce.study import Study
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts without it
     send, sent = reduction.sendfds, []
 
     def interrupted(*given):
@@ -144,6 +145,15 @@ def test_ctrl_c_while_a_worker_starts_leaves_the_fork_server_alone(tmp_path):
     assert done.returncode == 0
 
 
+@pytest.fixture
+def _interruptible():
+    """Python's own handler of Ctrl-C: a shell's background job starts without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_is_postponed_and_not_lost():
     steps = []
 
@@ -158,6 +168,7 @@ def test_an_interrupt_is_postponed_and_not_lost():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_outside_the_main_thread_handlers_stay_as_they_are():
     """Python allows only the main thread to set one."""
     found = []

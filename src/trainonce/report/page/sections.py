@@ -75,7 +75,7 @@ def controls(summary: Summary) -> str:
         common = sorted(set(row.chosen.report) & set(ours.chosen.report))
         pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
         against = paired_interval(pairs) if pairs else None
-        about = _about(row).removeprefix("control: ")
+        about = _about(row)
         result = sentences.mean_and_deviation(row.chosen, decimals)
         lines.append([row.plan, about, result, sentences.interval(against, decimals)])
     read = (

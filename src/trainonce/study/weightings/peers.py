@@ -41,12 +41,12 @@ class PeerType(NamedTuple):
 
 #: The peers by the name of their plan.
 PEERS = {
-    "uw": PeerType("UW", "uncertainty weighting (TorchJD)"),
-    "imtl-l": PeerType("IMTLL", "IMTL-L (TorchJD)"),
-    "dwa": PeerType("DWA", "dynamic weight average (TorchJD; temperature, epoch in steps)"),
-    "famo": PeerType("FAMO", "FAMO (TorchJD), with the next batch's losses as those after the step"),
-    "geometric": PeerType("GeometricMean", "the geometric mean of the losses (TorchJD)"),
-    "random-weights": PeerType("Random", "new random weights in every step (TorchJD)"),
+    "uw": PeerType("UW", "uncertainty weighting"),
+    "imtl-l": PeerType("IMTLL", "impartial multi-task learning, on losses (IMTL-L)"),
+    "dwa": PeerType("DWA", "dynamic weight average (temperature, epoch in steps)"),
+    "famo": PeerType("FAMO", "fast adaptive multitask optimization (FAMO), a batch late"),
+    "geometric": PeerType("GeometricMean", "the geometric mean of the losses"),
+    "random-weights": PeerType("Random", "new random weights in every step"),
 }
 
 #: Scalarizers of TorchJD that are no plan, and why.
