@@ -1,47 +1,109 @@
 """Print the tables of docs/results from the records of finished studies.
 
-python benchmarks/study_table.py docs/results/data/study/*.tar.xz
+python benchmarks/study_table.py docs/results/data/study/{distillation,digits,burgers}.tar.xz
+python benchmarks/study_table.py --symbols --without seconds docs/results/data/segmentation/camvid.tar.xz
+
+For each study it prints the result in words and then its tables: the comparison, what was chosen, and the sweeps.
+Of several studies it first prints an overview with a row for each.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from _tables import markdown, short_name, title_of
 from records import open_study
 
 from trainonce.study import Summary, sentences
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
 
-def markdown(rows: list[list[str]]) -> str:
-    head, *body = rows
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *body]
-    return "\n".join("| " + " | ".join(cell for cell in line) + " |" for line in lines)
+COMPARISON = 5  # columns of the first table
+CHOSEN = (0, 6, 7, 5)  # columns of the second table: plan, validation metric, weights, seconds
 
 
-def sweep(summary: Summary, decimals: int) -> list[list[str]]:
-    rows = [["sweep", "setting", f"{summary.task.report} {summary.task.metric}", "last weights"]]
+def tables(summary: Summary, *, symbols: bool = False, without: Collection[str] = ()) -> list[str]:
+    """The tables of a study: the comparison, what was chosen, and the sweeps where there are any.
+
+    :param symbols: Write the settings of learned weights with the symbols of the paper.
+    :param without: Columns that are left out.
+    """
+    rows = [[typeset(cell) for cell in row] for row in sentences.table(summary)]
+    rows[0] = [title_of(cell) if cell != "weights" else "final weights" for cell in rows[0]]
+    if symbols:
+        rows = [[short_name(row[0]), *row[1:]] for row in rows]
+    columns = [c for c in CHOSEN if rows[0][c] not in without]
+    found = [markdown([row[:COMPARISON] for row in rows]), markdown([[row[c] for c in columns] for row in rows])]
+    return [*found, markdown(sweeps(summary), "llrr")] if summary.sweeps else found
+
+
+def sweeps(summary: Summary) -> list[list[str]]:
+    """A row for each setting of each sweep, with the sweep's name at its first one."""
+    rows = [["sweep", "setting", f"{summary.task.report} {metric_of(summary)}", "final weights"]]
     for row in summary.sweeps:
-        rows += [
-            [
-                row.plan,
-                outcome.label,
-                sentences.mean_and_deviation(outcome, decimals) + sentences.missing_seeds(outcome),
-                " : ".join(f"{w:.2f}" for w in outcome.weights),
-            ]
-            for outcome in row.outcomes
-        ]
+        for number, outcome in enumerate(row.outcomes):
+            result = sentences.mean_and_deviation(outcome, sentences.places(summary))
+            rows.append(
+                [
+                    "" if number else row.plan,
+                    outcome.label,
+                    typeset(result) + sentences.missing_seeds(outcome),
+                    " : ".join(f"{w:.2f}" for w in outcome.weights),
+                ]
+            )
     return rows
 
 
+def overview(summaries: Sequence[Summary]) -> str:
+    """Learned weights against the best grid point, a row for each study."""
+    head = ["task", "learned weights", "best grid point", "its cost", "better grid points", "difference [95 %]"]
+    return markdown([[*head, "verdict"], *map(overview_row, summaries)], "lrrrrrl")
+
+
+def overview_row(summary: Summary) -> list[str]:
+    ours, grid, decimals = summary.one_shot, summary.reference, sentences.places(summary)
+    if ours is None or grid is None:
+        raise ValueError(f"The study of {summary.task.name} lacks learned weights or a grid.")
+    verdict = summary.verdict(ours)
+    return [
+        f"{summary.task.name} ({metric_of(summary)})",
+        *(typeset(sentences.mean_and_deviation(row.chosen, decimals)) for row in (ours, grid)),
+        f"{sentences.times(grid.cost / ours.cost)} ×",  # noqa: RUF001
+        f"{ours.beaten_by} of {summary.reference_size}",
+        sentences.interval(ours.difference, decimals),
+        verdict if verdict == "undecided" else f"**{verdict}**",
+    ]
+
+
+def metric_of(summary: Summary) -> str:
+    """The metric with its unit, as in 'mIoU, %'."""
+    return title_of(", ".join(part for part in (summary.task.metric, summary.task.unit) if part))
+
+
+def typeset(text: str) -> str:
+    return text.replace("+-", "±")
+
+
 def main() -> None:
-    for path in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("studies", nargs="+", type=Path, help="folders of studies, or packed ones")
+    parser.add_argument("--symbols", action="store_true", help="name the settings of learned weights as the paper does")
+    parser.add_argument("--without", nargs=1, default=[], metavar="COLUMN", help="leave a column out, such as seconds")
+    given = parser.parse_args()
+    summaries = []
+    for path in given.studies:
         with open_study(path) as folder:
-            summary = Summary.read(folder)
+            summaries.append(Summary.read(folder))
+    if len(summaries) > 1 and all(s.one_shot and s.reference for s in summaries):
+        print(overview(summaries) + "\n")
+    for summary in summaries:
         print(f"### {summary.task.name}\n")
-        print(f"{sentences.sentence(summary)} {sentences.evidence(summary)}\n")
-        print(markdown(sentences.table(summary)) + "\n")
-        if summary.sweeps:
-            print(markdown(sweep(summary, sentences.places(summary))) + "\n")
+        print(f"{sentences.sentence(summary)} {sentences.evidence(summary)}".strip() + "\n")
+        for table in tables(summary, symbols=given.symbols, without=given.without):
+            print(table + "\n")
 
 
 if __name__ == "__main__":

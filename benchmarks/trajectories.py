@@ -1,4 +1,4 @@
-"""Draw the exponents of every run with learned weights over its steps, one line a seed, from the kept records.
+"""Draw the exponents of every run with learned weights over its steps, one line per seed, from the kept records.
 
 python benchmarks/trajectories.py docs/results/data/segmentation/camvid.tar.xz invariance FIGURE.png
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
+from _tables import label_of
 from records import open_study, read_histories
 
-from trainonce.report.drawing import labels, style
+from trainonce.report.drawing import labels, render, style
 from trainonce.report.drawing.labels import Label
 from trainonce.study.store import Store
 from trainonce.study.weightings import Learned
@@ -26,14 +27,16 @@ def main() -> None:
         weighting = records[history["key"]].weighting
         if isinstance(weighting, Learned):
             runs.setdefault(weighting, []).append(history)
+    several_rates = len({weighting.lr for weighting in runs}) > 1
+    names = {weighting: label_of(weighting, lr=several_rates) for weighting in runs}
     with style.panel(None) as axes:
         ends = []
-        for number, (weighting, histories) in enumerate(sorted(runs.items(), key=lambda run: label_of(run[0]))):
+        for number, weighting in enumerate(sorted(runs, key=names.__getitem__)):
             colour = COLOURS[number % len(COLOURS)]  # the same in the pictures of all terms
-            for history in histories:
+            for history in runs[weighting]:
                 axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
-            ended = sorted(last(history, term) for history in histories)
-            ends.append(Label(histories[0]["step"][-1], ended[len(ended) // 2], label_of(weighting), colour))
+            ended = sorted(history[f"exponent/{term}"][-1] for history in runs[weighting])
+            ends.append(Label(runs[weighting][0]["step"][-1], ended[len(ended) // 2], names[weighting], colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)
         axes.set_xlim(0, longest)
         axes.locator_params(axis="x", nbins=4)
@@ -42,17 +45,10 @@ def main() -> None:
         labels.place_at_ends(axes, ends)
         fewest, most = min(map(len, runs.values())), max(map(len, runs.values()))
         seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
-        style.head(axes, f"Exponent of {term}", f"one line a seed, {seeds} of each setting; base 0", "optimizer step")
-    style.root(axes).savefig(figure, dpi=160)
-
-
-def last(history: dict, term: str) -> float:
-    return history[f"exponent/{term}"][-1]
-
-
-def label_of(weighting: Learned) -> str:
-    preset = "" if weighting.preset == "paper" else f", {weighting.preset}"
-    return f"ε {weighting.init:.2g}, ρ {weighting.decay:g}, lr {weighting.lr:g}{preset}"  # noqa: RUF001
+        above = f"one line per seed, {seeds} for each setting; the base term stays at 0"
+        style.head(axes, f"Exponent of {term}", above, "optimizer step")
+    with open(figure, "wb") as file:
+        file.write(render.png(style.root(axes)))
 
 
 if __name__ == "__main__":
