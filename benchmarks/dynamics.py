@@ -2,8 +2,8 @@
 
 python benchmarks/dynamics.py docs/results/data/depth/nyu.tar.xz FIGURE.png [init decay [preset]]
 
-Each line is the mean over the seeds of one point of the study; losses are drawn logarithmically. Which learned weights:
-by default those of the paper's setting for AdamW, 0.1 and 20, as printed.
+Each line is the mean over the seeds of one point of the study; losses are on a log scale. Which learned weights:
+by default those of the paper's setting for AdamW, 0.1 and 20, with the preset ``paper``.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def main() -> None:
             dress(axes, what, term)
         for height, text, colour in (
             (0.93, "learned", COLOUR),
-            (0.84, f"{len(shown) - len(learned)} fixed points", FADED),
+            (0.84, f"{len(shown) - len(learned)} fixed weights", FADED),
         ):
             panels[0][0].annotate(text, (0.97, height), xycoords="axes fraction", ha="right", color=colour)
-        drawn.savefig(figure, dpi=150)
+        drawn.savefig(figure, dpi=150, metadata={"Software": None})
     print(f"{figure}: {len(shown)} points; learned: {learned[0].label}")
 
 
@@ -83,15 +83,25 @@ def weight(history: dict, terms: Sequence[str], term: str) -> list[float]:
 def dress(axes, what, term: str) -> None:
     if what is loss:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        ticks = log_ticks(*axes.get_ylim())
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
         axes.set_title(f"loss: {term}", loc="left", fontsize=10.5)
     else:
         axes.set_ylim(0, 1)
         axes.set_title(f"weight of {term}", loc="left", fontsize=10.5)
         axes.set_xlabel("optimizer step")
     style.grid_lines(axes, "y")
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers in the range, about evenly spaced on a logarithmic axis and at least three where possible."""
+    for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [tick for p in powers for d in digits if low <= (tick := float(f"{d}e{p}")) <= high]
+        if len(found) >= 3:
+            break
+    return found
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ def place_at_ends(axes: Axes, labels: Sequence[Label]) -> None:
     low, high = axes.get_xlim()
     across = axes_size(axes)[0]
     axes.set_xlim(low, low + (high - low) * across / max(across - room, 0.3 * across))
+    axes.spines["bottom"].set_bounds(low, high)
     inside = min(across - room, to_points(axes, high, 0)[0])
     place_column(axes, labels, inside + 9, "right")
 

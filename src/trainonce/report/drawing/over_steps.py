@@ -107,7 +107,7 @@ def draw_against_grid(
         shown = [c for c in (learned, best, *grey) if c is not None]
         logarithmic = _choose_scale(axes, shown)
         band = describe_band(learned.seeds) if learned is not None else "means over the seeds"
-        finish(axes, ends, title, f"{what}{', logarithmic' if logarithmic else ''}; {band}")
+        finish(axes, ends, title, f"{what}{' (log scale)' if logarithmic else ''}; {band}")
     return style.root(axes)
 
 

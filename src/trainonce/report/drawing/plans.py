@@ -25,11 +25,16 @@ def base_name(plan: str) -> str:
 
 
 def label(row: Row) -> str:
-    """A plan's name in a figure: sets and searches go without their settings, which the table lists."""
+    """A plan's name in a figure: sets and searches go without their settings, which the table lists.
+
+    >>> from types import SimpleNamespace as Row
+    >>> label(Row(plan="tpe(trials=5)", kind="search")), label(Row(plan="one-shot(preset=softplus)", kind="learned"))
+    ('tpe', 'one-shot(softplus)')
+    """
     if row.kind in ("set", "search"):
         name = base_name(row.plan)
         return f"best of {name}" if row.kind == "set" else name
-    return style.shorten(row.plan, 30)
+    return style.shorten(row.plan.replace("preset=", ""), 30)
 
 
 def role(summary: Summary, row: Row) -> str:

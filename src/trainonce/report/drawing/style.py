@@ -51,7 +51,7 @@ ROLES = {
     "learned": "learned weights",
     "reference": "reference: best fixed weights of a set",
     "set": "set of fixed weights",
-    "fixed": "one fixed choice",
+    "fixed": "other fixed weights",
     "peer": "other method",
     "search": "search",
     "control": "control",
@@ -147,6 +147,8 @@ def head(axes: Axes, title: str, above: str, below: str = "", outset: float = 0.
     axes.annotate(shorten(title, 52), (0, 1), (-outset, 25), *frame, fontweight="bold", fontsize=12, va="bottom")
     axes.annotate(shorten(above, 66), (0, 1), (-outset, 9), *frame, fontsize=9.5, va="bottom", alpha=0.75)
     axes.set_xlabel(shorten(below, 62))
+    if (bounds := axes.spines["bottom"].get_bounds()) is not None:
+        axes.xaxis.label.set_x(axes.transLimits.transform((sum(bounds) / 2, 0))[0])
     for axis in (axes.xaxis, axes.yaxis):
         _plain_ticks(axis)
     axes.tick_params(length=3, width=0.8, labelsize=9.5)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LABELS = {
     "init": "init: the starting ratio to the base",
-    "decay": "decay rho",
+    "decay": "decay",
     "lr": "learning rate of the exponents",
 }
 
@@ -40,4 +40,4 @@ def find(summary: Summary, plan: str | None) -> Row:
 
 def axis_label(row: Row) -> str:
     """The setting in words."""
-    return f"{LABELS.get(setting(row), setting(row))}, logarithmic"
+    return f"{LABELS.get(setting(row), setting(row))} (log scale)"

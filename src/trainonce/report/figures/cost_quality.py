@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Row, Summary
 
 
+LONGEST = 23  # characters of a name, so that it does not cross the axis
+
+
 @entry(
     part="comparison",
     title="Cost against quality",
@@ -63,9 +66,8 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
         moved = [n._replace(x=n.x + shift * unit) for n, shift in zip(named, shifts, strict=True)]
         others = [n for n, row in zip(moved, rows, strict=True) if row not in first]
         labels.place_beside(axes, [*others, *_line_label(axes, summary)], obstacles)
-        style.head(
-            axes, "Cost against quality", plans.metric_label(summary), "cost: full trainings per seed, logarithmic"
-        )
+        below = "cost: full trainings per seed (log scale)"
+        style.head(axes, "Cost against quality", plans.metric_label(summary), below)
     return style.root(axes)
 
 
@@ -77,10 +79,9 @@ def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
         if not low <= mean <= high
         else ""
     )
+    name = style.shorten(plans.label(row), LONGEST)
     colour = COLOURS[plans.role(summary, row)]
-    return Label(
-        math.log10(row.cost), min(max(mean, low), high), plans.label(row) + beyond, colour, row.kind == "learned"
-    )
+    return Label(math.log10(row.cost), min(max(mean, low), high), name + beyond, colour, row.kind == "learned")
 
 
 def _set_cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named: Sequence[Label]) -> None:
@@ -94,7 +95,7 @@ def _set_cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], n
     scale = (high - low) / (across - left - right)
     axes.set_xlim(low - left * scale, high + right * scale)
     ticks = [m * 10**e for e in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
-    ticks = [t for t in ticks if low - 0.01 <= math.log10(t) <= high + right * scale]
+    ticks = [t for t in ticks if low - 0.01 <= math.log10(t) <= min(high + right * scale, high + 0.35)]
     if len(ticks) > 7:
         ticks = [t for t in ticks if f"{t:e}".startswith("1")]
     axes.set_xticks([math.log10(t) for t in ticks], [f"{t:g}" for t in ticks])

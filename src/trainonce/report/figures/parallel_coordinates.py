@@ -72,7 +72,7 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
         other.set_yticks([height(v) for v in values], [f"{v:g}" for v in values])
         other.tick_params(length=3, labelsize=9.5)
         other.spines["right"].set_visible(False)
-        style.head(axes, "All choices of weights", "weights / base weight, logarithmic; result: better is higher")
+        style.head(axes, "All choices of weights", "weights / base weight (log scale); better results are higher")
         axes.set_xlabel("orange: learned, one line per seed;  dark: reference;  grey: other fixed weights", fontsize=9)
     return style.root(axes)
 

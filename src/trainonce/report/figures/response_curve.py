@@ -69,10 +69,17 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.autoscale(axis="y")
         points = [(scale(p[0]), o) for _, o, p in choices]
         points += [(at, ours.chosen)] if ours is not None and ours.chosen.report and ends else []
-        labels.place_beside(axes, named, [box for x, outcome in points for box in _marker_boxes(axes, x, outcome)])
+        markers = [box for x, outcome in points for box in _marker_boxes(axes, x, outcome)]
+        labels.place_beside(axes, named, [*markers, *_break_boxes(axes, scale)])
         base, other = summary.task.terms
         style.head(axes, "Response curve", plans.metric_label(summary), f"weight of {other} / weight of {base}")
     return style.root(axes)
+
+
+def _break_boxes(axes: Axes, scale: LogScale) -> list[labels.Box]:
+    """The boxes of the dotted lines where the axis is interrupted."""
+    places = [labels.to_points(axes, at, 0)[0] for at in scale.breaks]
+    return [labels.Box(x - 5, 0, x + 5, labels.axes_size(axes)[1]) for x in places]
 
 
 def _marker_boxes(axes: Axes, x: float, outcome: Outcome) -> list[labels.Box]:

@@ -13,6 +13,8 @@ from trainonce.report.plotly.simplex import simplex as interactive
 from trainonce.study.weightings import Fixed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -33,10 +35,10 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
     paths = weight_space.paths(summary)
     if not choices and not paths:
         raise NothingToDrawError("The simplex needs fixed or learned weights.")
-    with style.panel(axes, height=4.9, margins=style.Margins(left=0.35, right=0.35, bottom=0.3, top=0.85)) as axes:
+    with style.panel(axes, height=5.5, margins=style.Margins(left=0.35, right=0.35, bottom=0.3, top=0.85)) as axes:
         axes.set_axis_off()
         axes.set_aspect("equal")
-        axes.set(xlim=(-0.04, 1.04), ylim=(-0.08, TOP + 0.06))
+        axes.set(xlim=(-0.04, 1.04), ylim=(-0.08, TOP + 0.25))
         for part in (0.25, 0.5, 0.75):
             for one in range(3):
                 ends = [[0.0] * 3, [0.0] * 3]
@@ -66,17 +68,18 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.text(0.5, TOP + 0.03, f"all {base}", ha="center", va="bottom", fontsize=9.5)
         axes.text(0, -0.03, f"all {left}", ha="left", va="top", fontsize=9.5)
         axes.text(1, -0.03, f"all {right}", ha="right", va="top", fontsize=9.5)
-        _add_legend(axes, summary, bool(choices), bool(paths))
+        _add_legend(axes, summary, bool(choices), paths)
         style.head(axes, "The simplex of the weights", "near a corner one term has all the weight")
     return style.root(axes)
 
 
-def _add_legend(axes: Axes, summary: Summary, fixed: bool, learned: bool) -> None:
+def _add_legend(axes: Axes, summary: Summary, fixed: bool, paths: Sequence[Sequence[object]]) -> None:
     lines = require("matplotlib.lines", "matplotlib", "study")
     legend = require("matplotlib.legend", "matplotlib", "study")
     kinds = [k for k in ("fixed", "peer", "search") if any(row.kind == k for row in summary.ranked)]
-    left = [("learned, start to end", COLOURS["learned"], MARKERS["learned"])] if learned else []
-    left += [("set, stronger is better", INK, "o"), ("its best: the reference", INK, "D")] if fixed else []
+    learned = "learned, start to end" if any(len(path) > 1 for path in paths) else "learned, at the end"
+    left = [(learned, COLOURS["learned"], MARKERS["learned"])] if paths else []
+    left += [("fixed, darker is better", INK, "o"), ("best fixed (reference)", INK, "D")] if fixed else []
     right = [(style.ROLES[kind], COLOURS[kind], MARKERS[kind]) for kind in kinds]
     for group, place in ((left, 2), (right, 1)):  # upper left, upper right
         marks = [lines.Line2D([], [], color=c, marker=m, linestyle="none") for _, c, m in group]

@@ -24,7 +24,7 @@ def cost_quality(summary: Summary) -> Any:
     figure = elements.new_figure(
         "Cost against quality",
         elements.escape(plans.metric_label(summary)),
-        {"title": {"text": "full trainings per seed, logarithmic"}, "type": "log", **ticks},
+        {"title": {"text": "full trainings per seed (log scale)"}, "type": "log", **ticks},
         {"range": [low, high]},
     )
     line = plans.expected_best(summary)
