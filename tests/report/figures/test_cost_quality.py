@@ -66,3 +66,12 @@ def test_a_far_off_plan_stands_at_the_edge_with_its_value(tmp_path):
     assert low > 50
     assert marked(figure, "plan uniform")[0].get_ydata()[0] == low
     assert any(text.startswith("uniform") and "11.0" in text and "↓" in text for text in texts(figure))
+
+
+def test_a_long_name_stays_inside_the_axes(tmp_path):
+    name = "one-shot(init=0.0183156,decay=0.05,preset=softplus)"
+    plans = [_stores.plan(name, "learned", [Learned()]), _stores.plan("grid", "set", _stores.ratio_grid(1))]
+    figure = report.cost_quality(Summary.read(_stores.build(tmp_path, plans=plans, histories=False)))
+    found = boxes(figure)
+    (box,) = [box for text, box in found if text.startswith("one-shot(init=0.0183")]
+    assert box.x0 > figure.axes[0].get_window_extent().x0

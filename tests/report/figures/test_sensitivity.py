@@ -1,7 +1,7 @@
 """The figures of the sweeps."""
 
 import pytest
-from _figures import marked, texts
+from _figures import boxes, marked, texts
 
 from trainonce import report
 
@@ -16,3 +16,12 @@ def test_a_sweep_shows_its_values_zero_included(studies):
     assert [line.get_gid() for line in lines] == [f"weight {t}" for t in summary.task.terms]
     outcome = summary.sweeps[0].outcomes[0]
     assert lines[0].get_ydata()[0] == pytest.approx(outcome.weights[0])
+
+
+def test_the_axis_ends_before_the_labels_of_the_lines(studies):
+    figure = report.sensitivity(studies[1])
+    axes = figure.axes[0]
+    found = boxes(figure)
+    end = axes.transData.transform((axes.spines["bottom"].get_bounds()[1], 0))[0]
+    assert found
+    assert all(box.x0 > end for _, box in found)
