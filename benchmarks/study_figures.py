@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _tables import METRICS
+from _tables import title_of
 from matplotlib.text import Text
 from records import open_study
 
@@ -35,21 +35,21 @@ FIGURES = {
 }
 
 
-def spell_metrics(figure: Figure) -> None:
-    """Write metrics with their usual spelling, as in mIoU."""
+def draw(name: str) -> Figure:
+    """The figure of that name, with the usual spelling of its metric."""
+    study, function = FIGURES[name]
+    with open_study(DATA / f"{study}.tar.xz") as folder:
+        figure = function(Summary.read(folder))
     for text in figure.findobj(Text):
-        for name, title in METRICS.items():
-            text.set_text(text.get_text().replace(name, title))
+        text.set_text(title_of(text.get_text()))
+    return figure
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (study, draw) in FIGURES.items():
-        with open_study(DATA / f"{study}.tar.xz") as unpacked:
-            figure = draw(Summary.read(unpacked))
-        spell_metrics(figure)
-        (folder / f"{name}.png").write_bytes(render.png(figure))
+    for name in FIGURES:
+        (folder / f"{name}.png").write_bytes(render.png(draw(name)))
 
 
 if __name__ == "__main__":

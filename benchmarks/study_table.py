@@ -91,7 +91,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("studies", nargs="+", type=Path, help="folders of studies, or packed ones")
     parser.add_argument("--symbols", action="store_true", help="name the settings of learned weights as the paper does")
-    parser.add_argument("--without", nargs=1, default=[], metavar="COLUMN", help="leave a column out, such as seconds")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="COLUMN", help="leave a column out, such as seconds"
+    )
     given = parser.parse_args()
     summaries = []
     for path in given.studies:

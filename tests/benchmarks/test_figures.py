@@ -1,0 +1,38 @@
+"""The figures of the results pages."""
+
+import re
+from pathlib import Path
+
+import dynamics
+import pytest
+import study_figures
+from _figures import texts
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+pytestmark = pytest.mark.skipif(not study_figures.DATA.is_dir(), reason="a source distribution has no records")
+
+
+def test_the_pages_show_every_figure_and_the_script_draws_some_of_them():
+    shown = {
+        name for page in RESULTS.glob("*.md") for name in re.findall(r"\(figures/([\w-]+)\.png\)", page.read_text())
+    }
+    assert shown == {path.stem for path in (RESULTS / "figures").glob("*.png")}
+    assert set(study_figures.FIGURES) < shown
+
+
+def test_a_figure_is_drawn_from_the_kept_records_with_the_usual_spelling_of_its_metric():
+    figure = study_figures.draw("segmentation-camvid-response-curve")
+    assert "test mIoU, % (higher is better ↑)" in texts(figure)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.02, 0.7, [0.02, 0.05, 0.1, 0.2, 0.5]),
+        (0.14, 0.33, [0.15, 0.2, 0.3]),
+        (0.013, 0.055, [0.015, 0.02, 0.03, 0.05]),
+    ],
+)
+def test_logarithmic_ticks_are_round_and_at_least_three(low, high, ticks):
+    assert dynamics.log_ticks(low, high) == ticks
