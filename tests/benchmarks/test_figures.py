@@ -6,7 +6,7 @@ from pathlib import Path
 import dynamics
 import pytest
 import study_figures
-from _figures import texts
+from _figures import boxes, texts
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -24,6 +24,15 @@ def test_the_pages_show_every_figure_and_the_script_draws_some_of_them():
 def test_a_figure_is_drawn_from_the_kept_records_with_the_usual_spelling_of_its_metric():
     figure = study_figures.draw("segmentation-camvid-response-curve")
     assert "test mIoU, % (higher is better ↑)" in texts(figure)
+
+
+def test_labels_of_a_response_curve_keep_clear_of_the_line_where_the_axis_is_interrupted():
+    figure = study_figures.draw("study-distillation-response-curve")
+    found, axes = boxes(figure), figure.axes[0]
+    (line,) = [line for line in axes.lines if list(line.get_ydata()) == [0, 1]]
+    at = axes.transData.transform((line.get_xdata()[0], 0))[0]
+    assert "learned" in [text for text, _ in found]
+    assert all(min(abs(box.x0 - at), abs(box.x1 - at)) > 4 and not box.x0 < at < box.x1 for _, box in found)
 
 
 @pytest.mark.parametrize(
