@@ -4,6 +4,7 @@ import importlib
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,11 @@ def listing(capsys):
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_every_built_in_recipe_loads(name):
     assert isinstance(recipes.load(name), Task)
+
+
+def test_every_built_in_recipe_is_on_the_page_about_comparing():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "compare.md").read_text(encoding="utf-8")
+    assert not [name for name in recipes.RECIPES if f"`{name}`" not in page]
 
 
 def test_a_recipe_of_another_package_is_loaded_and_listed(install, capsys):
