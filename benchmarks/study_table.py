@@ -45,7 +45,7 @@ def sweeps(summary: Summary) -> list[list[str]]:
     rows = [["sweep", "setting", f"{summary.task.report} {metric_of(summary)}", "final weights"]]
     for row in summary.sweeps:
         for number, outcome in enumerate(row.outcomes):
-            result = sentences.mean_and_deviation(outcome, sentences.places(summary))
+            result = sentences.mean_and_deviation(outcome, sentences.decimal_places(summary))
             rows.append(
                 [
                     "" if number else row.plan,
@@ -64,7 +64,7 @@ def overview(summaries: Sequence[Summary]) -> str:
 
 
 def overview_row(summary: Summary) -> list[str]:
-    ours, grid, decimals = summary.one_shot, summary.reference, sentences.places(summary)
+    ours, grid, decimals = summary.one_shot, summary.reference, sentences.decimal_places(summary)
     if ours is None or grid is None:
         raise ValueError(f"The study of {summary.task.name} lacks learned weights or a grid.")
     verdict = summary.verdict(ours)

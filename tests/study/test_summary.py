@@ -287,7 +287,7 @@ def test_sweeps_show_their_points_and_rank_nowhere():
 def test_numbers_have_two_digits_of_their_spread(spreads, decimals):
     learned = [(1, 50 + d * spreads[0]) for d in (-1, 0, 1)]
     grid = [[(3, 50 + d * spreads[1]) for d in (-1, 0, 1)], [(1, 1)] * 3, [(1, 1)] * 3]
-    assert sentences.places(summary(learned, grid)) == decimals
+    assert sentences.decimal_places(summary(learned, grid)) == decimals
 
 
 def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():

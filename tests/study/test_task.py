@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainonce.study import Task, task
-from trainonce.study.task import essence
+from trainonce.study.task import normalise_source
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
 
@@ -84,14 +84,14 @@ def train(trial, *, steps=3):
     ],
 )
 def test_comments_texts_and_the_decorator_do_not_count(old, new):
-    assert essence(SOURCE.replace(old, new), "train") == essence(SOURCE, "train")
+    assert normalise_source(SOURCE.replace(old, new), "train") == normalise_source(SOURCE, "train")
 
 
 @pytest.mark.parametrize(
     ("old", "new"), [("x + 1", "x + 2"), ("helper(steps)", "helper(steps + 1)"), ("steps=3", "steps=4")]
 )
 def test_what_computes_does_count(old, new):
-    assert essence(SOURCE.replace(old, new), "train") != essence(SOURCE, "train")
+    assert normalise_source(SOURCE.replace(old, new), "train") != normalise_source(SOURCE, "train")
 
 
 def test_a_version_stands_for_the_source():
@@ -144,7 +144,7 @@ def test_a_task_without_a_source_file_is_known_by_its_code():
 
 def test_what_a_value_is_counts_also_where_it_is_empty():
     texts = [SOURCE.replace("return helper(steps)", f"return {value}") for value in ("None", "''", "[]", "0", "False")]
-    assert len({essence(text, "train") for text in texts}) == 5
+    assert len({normalise_source(text, "train") for text in texts}) == 5
 
 
 def test_decorators_and_closures_do_not_hide_what_is_trained():

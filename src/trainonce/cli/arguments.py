@@ -57,10 +57,10 @@ def build_parser() -> argparse.ArgumentParser:
     four.add_argument("name", nargs="?", metavar="NAME", help="a recipe, or a file as for 'run'")
     four.set_defaults(command=commands.recipes)
     five = subparsers.add_parser("plans", help="list the ways to choose weights")
-    five.set_defaults(command=commands.plans_list)
+    five.set_defaults(command=commands.list_plans)
     six = subparsers.add_parser(
         "explain",
-        help="say what a warning means and how to fix it, or list all warnings",
+        help="explain a warning and how to fix it, or list all warnings",
         description="Print what a warning means and how to fix it. Without a topic: list all warnings.",
     )
     six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")

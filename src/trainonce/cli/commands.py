@@ -36,8 +36,8 @@ def compare(asked: argparse.Namespace) -> int:
     texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.search_cost(summary))
     for text in filter(None, texts):
         print(textwrap.fill(text, 100) + "\n")
-    if told := _warnings(study):
-        print(told)
+    if warned := _warnings(study):
+        print(warned)
     if not asked.no_report:
         _write_report(out, asked.interactive)
     return _failures(study)
@@ -95,7 +95,7 @@ def recipes(asked: argparse.Namespace) -> int:
     return 0
 
 
-def plans_list(asked: argparse.Namespace) -> int:
+def list_plans(asked: argparse.Namespace) -> int:
     from trainonce.study.plans import KINDS, PLANS
 
     width = max(map(len, PLANS)) + 4
@@ -117,7 +117,7 @@ def explain(asked: argparse.Namespace) -> int:
         return 0
     topic = topics.find(asked.topic)
     if topic is None:
-        print(topics.unknown(asked.topic), file=sys.stderr)
+        print(topics.unknown_topic(asked.topic), file=sys.stderr)
         return 2
     topics.show(topic)
     return 0
@@ -164,13 +164,13 @@ def _check_report(asked: argparse.Namespace) -> None:
 
 def _warnings(study: Study) -> str:
     """What trials warned of, in a line, with how many did."""
-    from trainonce.study.sentences import kind_of
+    from trainonce.study.sentences import warning_kind
 
     keys = {key for item in study.items() for key in item.keys}
-    said = [record.warnings for record in study.store.read().values() if record.key in keys]
-    kinds = Counter(kind for texts in said for kind in {kind_of(text) or text for text in texts})
-    told = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
-    return textwrap.fill(f"Trials warned of: {told}.", 100) + "\n" if told else ""
+    warnings = [record.warnings for record in study.store.read().values() if record.key in keys]
+    kinds = Counter(kind for texts in warnings for kind in {warning_kind(text) or text for text in texts})
+    listed = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
+    return textwrap.fill(f"Trials warned of: {listed}.", 100) + "\n" if listed else ""
 
 
 def _failures(study: Study) -> int:

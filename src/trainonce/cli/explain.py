@@ -40,7 +40,7 @@ def find(name: str) -> str | None:
     return next((topic for topic in _spellings(name) if topic in sections()), None)
 
 
-def unknown(name: str) -> str:
+def unknown_topic(name: str) -> str:
     """One sentence for a name that is no topic, with the likely one."""
     return f"There is no topic {name!r}.{did_you_mean(_spellings(name)[-1], sections())} 'trainonce explain' lists all."
 
@@ -48,7 +48,7 @@ def unknown(name: str) -> str:
 def overview() -> str:
     """Every topic with what was seen, one entry each."""
     width = 2 + max(map(len, sections()))
-    lines = [_fill(f"{topic:<{width}}{_seen(text)}", " " * width) for topic, text in sections().items()]
+    lines = [_fill(f"{topic:<{width}}{_first_sentence(text)}", " " * width) for topic, text in sections().items()]
     return "\n".join([*lines, "", "'trainonce explain TOPIC' says why, and how to fix it."])
 
 
@@ -56,7 +56,7 @@ def show(topic: str) -> None:
     """Print a topic: formatted by rich where that is installed and someone is reading, as plain text elsewhere."""
     text = _page(topic)
     if not sys.stdout.isatty() or importlib.util.find_spec("rich") is None:
-        print(plain(text))
+        print(plain_text(text))
         return
     from rich.console import Console
     from rich.markdown import Markdown
@@ -65,10 +65,10 @@ def show(topic: str) -> None:
     console.print(Markdown(text), width=min(console.width, WIDTH))
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Markdown as plain text: paragraphs wrapped, code blocks indented and otherwise as they are.
 
-    >>> print(plain("**Fix.** Call `attach`.\\n\\n```python\\nattach(a,\\n       b)\\n```"))
+    >>> print(plain_text("**Fix.** Call `attach`.\\n\\n```python\\nattach(a,\\n       b)\\n```"))
     Fix. Call `attach`.
     <BLANKLINE>
         attach(a,
@@ -89,7 +89,7 @@ def _page(topic: str) -> str:
     return "\n\n".join([f"## {topic}", sections()[topic], "**Silence.** Once you know that it does no harm:", silence])
 
 
-def _seen(text: str) -> str:
+def _first_sentence(text: str) -> str:
     """The first sentence of a section."""
     first = text.partition("\n\n")[0].removeprefix("**Seen.** ")
     return re.split(r"(?<=\.)\s", first)[0]

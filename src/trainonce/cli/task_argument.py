@@ -94,14 +94,14 @@ def describe(task: Task) -> str:
     from trainonce.study.weightings import Learned
 
     text = inspect.getdoc(task.function) or ""
-    said = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
+    documented = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
     lines = [textwrap.fill(f"{task.name}: {task.about}", 100)]
     lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}"]
     lines += [f"one-shot: {Learned(**task.one_shot).label}", ""]
     shown = {name: repr(value) for name, value in task.settings.items()}
     wide = [2 + max(map(len, column), default=0) for column in (shown, shown.values())]
     for name, value in shown.items():
-        line = f"{name:<{wide[0]}}{value:<{wide[1]}}{said.get(name, '')}".rstrip()
+        line = f"{name:<{wide[0]}}{value:<{wide[1]}}{documented.get(name, '')}".rstrip()
         lines.append(textwrap.fill(line, 100, subsequent_indent=" " * sum(wide)))
     return "\n".join(lines)
 

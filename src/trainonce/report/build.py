@@ -63,11 +63,11 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
         layout.SUMMARY: (export.to_json(content, indent=1) + "\n").encode(),
         layout.REPORT: text.encode(),
     }
-    files.replace_all(folder, contents, _outdated(folder, names))
+    files.replace_all(folder, contents, _outdated_files(folder, names))
     return folder / layout.REPORT
 
 
-def _outdated(folder: Path, names: list[str]) -> list[str]:
+def _outdated_files(folder: Path, names: list[str]) -> list[str]:
     """The files of figures that the last report had and this one does not have."""
     try:
         before = json.loads((folder / layout.SUMMARY).read_bytes())["figures"]

@@ -165,7 +165,7 @@ def _format(value: Any) -> str:
 # The plans
 
 
-def _learned(task: Task, settings: Mapping[str, Any]) -> Learned:
+def _learned_weighting(task: Task, settings: Mapping[str, Any]) -> Learned:
     names = [field.name for field in dataclasses.fields(Learned)]
     chosen = dict(task.one_shot) | {k: v for k, v in settings.items() if v is not None}
     unknown = next((key for key in chosen if key not in names), None)
@@ -178,15 +178,15 @@ def _learned(task: Task, settings: Mapping[str, Any]) -> Learned:
 
 
 def _one_shot(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [_learned(task, settings)]
+    return [_learned_weighting(task, settings)]
 
 
 def _replay(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [Replay(_learned(task, settings))]
+    return [Replay(_learned_weighting(task, settings))]
 
 
 def _final(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [Final(_learned(task, settings))]
+    return [Final(_learned_weighting(task, settings))]
 
 
 def _uniform(task: Task) -> list[Weighting]:
@@ -268,11 +268,11 @@ def _peer(method: str) -> Callable[..., list[Weighting]]:
 
 
 def _sweep_init(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
-    return [_learned(task, {**settings, "init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
+    return [_learned_weighting(task, {**settings, "init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
 
 
 def _sweep_decay(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
-    return [_learned(task, {**settings, "decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
+    return [_learned_weighting(task, {**settings, "decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
 
 
 def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
@@ -280,7 +280,7 @@ def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]
     if not values and not is_number(rate):
         raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
     rates = values or [float(rate) * factor for factor in (0.1, 1.0, 10.0, 100.0)]
-    return [_learned(task, {**settings, "lr": v}) for v in rates]
+    return [_learned_weighting(task, {**settings, "lr": v}) for v in rates]
 
 
 #: Every plan by its name, with what it is, in a line, for the help of the command.

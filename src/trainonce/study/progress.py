@@ -52,15 +52,15 @@ class Silent:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def started(self, key: str, label: str, seed: int) -> None: ...
+    def on_start(self, key: str, label: str, seed: int) -> None: ...
 
-    def beat(self, key: str, step: int, total: int | None, note: str) -> None: ...
+    def on_progress(self, key: str, step: int, total: int | None, note: str) -> None: ...
 
-    def ended(self, record: Record, label: str, left: float) -> None: ...
+    def on_end(self, record: Record, label: str, left: float) -> None: ...
 
-    def skipped(self, label: str, seed: int) -> None: ...
+    def on_skip(self, label: str, seed: int) -> None: ...
 
-    def waiting(self, count: int) -> None: ...
+    def on_wait(self, count: int) -> None: ...
 
 
 class Lines(Silent):
@@ -70,31 +70,31 @@ class Lines(Silent):
         self._task, self._total, self._done = task, total, there
         self._start, self._waited = time.monotonic(), False
 
-    def ended(self, record: Record, label: str, left: float) -> None:
+    def on_end(self, record: Record, label: str, left: float) -> None:
         self._done += 1
         width = len(str(self._total))
         count = f"{self._done:{width}}/{self._total}"
         rest = f"{duration(left)} left" if self._done < self._total else "all done"
         elapsed = duration(time.monotonic() - self._start)
         print(
-            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {outcome(record, self._task)}  ({rest})",
+            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {describe_end(record, self._task)}  ({rest})",
             flush=True,
         )
 
-    def skipped(self, label: str, seed: int) -> None:
-        print(_left_out(label, seed), flush=True)
+    def on_skip(self, label: str, seed: int) -> None:
+        print(_describe_skip(label, seed), flush=True)
 
-    def waiting(self, count: int) -> None:
+    def on_wait(self, count: int) -> None:
         if not self._waited:
             self._waited = True
             print(f"Waiting for {count} trial{'s' * (count != 1)} that another process is running.", flush=True)
 
 
-def _left_out(label: str, seed: int) -> str:
+def _describe_skip(label: str, seed: int) -> str:
     return f"{label}  seed {seed}  left out: the one-shot run that it needs has failed"
 
 
-def outcome(record: Record, task: Task) -> str:
+def describe_end(record: Record, task: Task) -> str:
     """How a trial ended, in a few words."""
     if record.status == "done":
         return f"{task.select} {task.metric} {record.metrics[task.select_key]:.4g}"
@@ -125,23 +125,25 @@ class Live(Silent):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def started(self, key: str, label: str, seed: int) -> None:
+    def on_start(self, key: str, label: str, seed: int) -> None:
         self._bars[key] = self._progress.add_task(f"  {label}  seed {seed}"[:40], total=None, note="")
 
-    def beat(self, key: str, step: int, total: int | None, note: str) -> None:
+    def on_progress(self, key: str, step: int, total: int | None, note: str) -> None:
         self._progress.update(self._bars[key], completed=step, total=total, note=note)
 
-    def ended(self, record: Record, label: str, left: float) -> None:
+    def on_end(self, record: Record, label: str, left: float) -> None:
         if record.key in self._bars:
             self._progress.remove_task(self._bars.pop(record.key))
         self._done += 1
         note = f"{self._done}/{self._total} trials, {duration(left)} left"
         self._progress.update(self._all, completed=self._done, note=note)
         if record.status in ("failed", "diverged"):
-            self._progress.console.print(f"{label}  seed {record.seed}  {outcome(record, self._task)}", markup=False)
+            self._progress.console.print(
+                f"{label}  seed {record.seed}  {describe_end(record, self._task)}", markup=False
+            )
 
-    def skipped(self, label: str, seed: int) -> None:
-        self._progress.console.print(_left_out(label, seed), markup=False)
+    def on_skip(self, label: str, seed: int) -> None:
+        self._progress.console.print(_describe_skip(label, seed), markup=False)
 
-    def waiting(self, count: int) -> None:
+    def on_wait(self, count: int) -> None:
         self._progress.update(self._all, note=f"{self._done}/{self._total}, {count} in another process")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Listener(Protocol):
     """What follows the progress of a study, such as a display."""
 
-    def started(self, key: str, label: str, seed: int) -> None: ...
-    def beat(self, key: str, step: int, total: int | None, note: str) -> None: ...
-    def ended(self, record: Record, label: str, left: float) -> None: ...
-    def skipped(self, label: str, seed: int) -> None: ...
-    def waiting(self, count: int) -> None: ...
+    def on_start(self, key: str, label: str, seed: int) -> None: ...
+    def on_progress(self, key: str, step: int, total: int | None, note: str) -> None: ...
+    def on_end(self, record: Record, label: str, left: float) -> None: ...
+    def on_skip(self, label: str, seed: int) -> None: ...
+    def on_wait(self, count: int) -> None: ...
 
 
 class StoppedError(RuntimeError):
@@ -46,21 +46,21 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
                     pass
                 if free:
                     executor.start(job)
-                    listener.started(job.key, label, job.seed)
+                    listener.on_start(job.key, label, job.seed)
                 else:
                     _check_again(schedule, store, job.key, label, listener)
             for item in schedule.skipped:
-                listener.skipped(item.label(item.keys[0]), item.seed)
+                listener.on_skip(item.label(item.keys[0]), item.seed)
             schedule.skipped.clear()
             if executor.is_idle:
                 if schedule.is_finished:
                     return
-                listener.waiting(schedule.elsewhere)
+                listener.on_wait(schedule.elsewhere)
                 time.sleep(POLL)
                 continue
             for key, event in executor.events():
                 if event.kind == "beat":
-                    listener.beat(key, *event.content)
+                    listener.on_progress(key, *event.content)
                 elif event.kind == "stop":
                     raise StoppedError(event.content)
                 elif event.kind == "taken":
@@ -69,7 +69,7 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
                     schedule.close(key, event.content)
                     count += 1
                     seconds = (time.monotonic() - start) / count
-                    listener.ended(event.content, labels[key], seconds * schedule.left)
+                    listener.on_end(event.content, labels[key], seconds * schedule.left)
 
 
 def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
@@ -86,4 +86,4 @@ def _check_again(schedule: Schedule, store: Store, key: str, label: str, listene
         schedule.postpone(key)
     else:
         schedule.close(key, record)
-        listener.ended(record, label, math.nan)
+        listener.on_end(record, label, math.nan)

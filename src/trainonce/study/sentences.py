@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NO_GRID = "There is no grid to compare with: add the plan grid."
 
 
-def places(summary: Summary) -> int:
+def decimal_places(summary: Summary) -> int:
     """How many decimals the metric deserves: two digits of the usual spread over seeds."""
     spreads = [row.chosen.standard_deviation for row in summary.ranked if row.chosen.standard_deviation > 0]
     size = statistics.median(spreads) if spreads else max((abs(r.chosen.mean) for r in summary.ranked), default=1) / 10
@@ -63,7 +63,7 @@ def times(cost: float) -> str:
 
 def sentence(summary: Summary) -> str:
     """The result of the comparison in one sentence, whichever way it went."""
-    task, ours, reference, decimals = summary.task, summary.one_shot, summary.reference, places(summary)
+    task, ours, reference, decimals = summary.task, summary.one_shot, summary.reference, decimal_places(summary)
     unit = f" {task.unit}" if task.unit else ""
     if ours is None:
         return "There is no run with learned weights: add the plan one-shot."
@@ -116,7 +116,7 @@ def missing_seeds(outcome: Outcome) -> str:
 
 def evidence(summary: Summary) -> str:
     """How much the seeds allow to say about the difference between one run and the best grid point."""
-    ours, task, decimals = summary.one_shot, summary.task, places(summary)
+    ours, task, decimals = summary.one_shot, summary.task, decimal_places(summary)
     if ours is None or ours.difference is None:
         return ""
     unit = f" {task.unit}" if task.unit else ""
@@ -169,7 +169,7 @@ def text_table(summary: Summary) -> str:
 
 def table(summary: Summary) -> list[list[str]]:
     """The rows of the comparison as text, best first, the head included."""
-    task, decimals = summary.task, places(summary)
+    task, decimals = summary.task, decimal_places(summary)
     metric = f"{task.metric}, {task.unit}" if task.unit else task.metric
     head = ["plan", f"{task.report} {metric}", "difference [95 %]", "beaten by", "trainings", "seconds"]
     rows = [[*head, f"{task.select} {metric}", "weights"]]
@@ -191,10 +191,10 @@ def table(summary: Summary) -> list[list[str]]:
     return rows
 
 
-def kind_of(warning: str) -> str:
+def warning_kind(warning: str) -> str:
     """The kind that a recorded warning begins with, as in ``"Settled: the weights ..."``; nothing if it has none.
 
-    >>> kind_of("Settled: at 0.1 of the steps"), kind_of("The weights were not finite at the end: some loss was not.")
+    >>> warning_kind("Settled: at 0.1 of the steps"), warning_kind("The weights were not finite: some loss was not.")
     ('Settled', '')
     """
     first = warning.partition(" ")[0]

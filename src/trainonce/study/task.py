@@ -140,8 +140,8 @@ class Task(Splits):
         try:
             if path is not None and path.endswith(".py") and os.path.isfile(path):
                 with open(path, encoding="utf-8") as file:
-                    return essence(file.read(), function.__name__)
-            return essence(textwrap.dedent(inspect.getsource(function)), function.__name__)  # a notebook's
+                    return normalise_source(file.read(), function.__name__)
+            return normalise_source(textwrap.dedent(inspect.getsource(function)), function.__name__)  # a notebook's
         except (OSError, TypeError, SyntaxError):
             return repr(_code(function.__code__))
 
@@ -271,7 +271,7 @@ def _code(code: Any) -> Any:
     return code.co_code, code.co_names, constants
 
 
-def essence(source: str, function: str) -> str:
+def normalise_source(source: str, function: str) -> str:
     """The source as far as it computes: no comments, no layout, no docstrings, no decorator of the task itself."""
 
     def dump(node: Any) -> Any:

@@ -6,8 +6,8 @@ from trainonce.study.executors import run_trial
 
 
 def test_a_device_that_works_answers_and_one_that_is_not_there_does_not():
-    assert run_trial.answers("cpu")
-    assert not run_trial.answers("meta")  # from which nothing can be read
+    assert run_trial.device_works("cpu")
+    assert not run_trial.device_works("meta")  # from which nothing can be read
 
 
 def test_a_full_device_is_not_a_dead_one(monkeypatch):
@@ -15,4 +15,4 @@ def test_a_full_device_is_not_a_dead_one(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "zeros", full)
-    assert run_trial.answers("cpu")
+    assert run_trial.device_works("cpu")

@@ -75,7 +75,7 @@ def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
     """The plan's name at its point; beyond the axis at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
-        f"  {sentences.number(mean, sentences.places(summary))} {'↑' if mean > high else '↓'}"
+        f"  {sentences.number(mean, sentences.decimal_places(summary))} {'↑' if mean > high else '↓'}"
         if not low <= mean <= high
         else ""
     )

@@ -46,11 +46,12 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
             mean = min(max(d.mean, -reach), reach)
             marker = "o" if mean == d.mean else "<" if d.mean < 0 else ">"
             axes.plot([mean], [y], marker, color=colour, markersize=7, clip_on=False, gid=f"difference {row.plan}")
+        margin = sentences.number(summary.margin, sentences.decimal_places(summary))
         set_titles(
             axes,
             rows,
             "Difference to the reference, on the same seeds",
-            f"95 % interval; shaded: the margin of ±{sentences.number(summary.margin, sentences.places(summary))}",
+            f"95 % interval; shaded: the margin of ±{margin}",
             "← worse than the reference · better →",
         )
     return style.root(axes)

@@ -100,7 +100,7 @@ def _edges(values: Sequence[float], scale: LogScale) -> dict[float, tuple[float,
 def _write_cell(
     axes: Axes, summary: Summary, outcome: Outcome, at: tuple[float, float], wide: float, chosen: bool
 ) -> None:
-    decimals = sentences.places(summary)
+    decimals = sentences.decimal_places(summary)
     full = style.typeset(sentences.mean_and_deviation(outcome, decimals))
     text = full if labels.text_width(full, 8.5) < wide - 6 else sentences.number(outcome.mean, decimals)
     if labels.text_width(text, 8.5) < wide - 2:

@@ -144,7 +144,7 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 def _title(summary: Summary, row: Row, record: Record) -> str:
     task, plan = summary.task, row.plan if row is not summary.reference else f"best of {row.plan}"
-    value = sentences.number(record.metrics[task.report_key], sentences.places(summary))
+    value = sentences.number(record.metrics[task.report_key], sentences.decimal_places(summary))
     unit = f" {task.unit}" if task.unit else ""
     return f"{plan}, {record.weighting.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
 

@@ -66,7 +66,7 @@ def _plans_without_result(summary: Summary) -> str:
 
 def controls(summary: Summary) -> str:
     """The controls against the learned weights: whether it matters that the weights adapt to the losses."""
-    ours, decimals = summary.one_shot, sentences.places(summary)
+    ours, decimals = summary.one_shot, sentences.decimal_places(summary)
     rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
     if ours is None or not rows:
         return ""
@@ -90,11 +90,13 @@ def health(trials: Sequence[TrialRow]) -> str:
     counts = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
     kinds: dict[str, list[tuple[str, int]]] = {}
     for warning, count in counts.most_common():
-        kind = sentences.kind_of(warning)
+        kind = sentences.warning_kind(warning)
         kinds.setdefault(kind, []).append((warning.removeprefix(f"{kind}: "), count))
     parts = []
     for kind, messages in kinds.items():
-        total = sum(any(sentences.kind_of(w) == kind for w in trial.record.warnings) for trial in trials if trial.last)
+        total = sum(
+            any(sentences.warning_kind(w) == kind for w in trial.record.warnings) for trial in trials if trial.last
+        )
         shown = "".join(
             f"<li>{markup.escape(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
         )
@@ -131,7 +133,9 @@ def _trials(count: int) -> str:
 def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
     """How the study was run, so that a reader can judge and repeat it."""
     task, records = summary.task, [trial.record for trial in trials]
-    margin = f"{sentences.number(summary.margin, sentences.places(summary))}{f' {task.unit}' if task.unit else ''}"
+    margin = (
+        f"{sentences.number(summary.margin, sentences.decimal_places(summary))}{f' {task.unit}' if task.unit else ''}"
+    )
     source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the reference's mean"
     statuses = Counter(trial.record.status for trial in trials if trial.last)
     versions = Counter(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in records)
@@ -164,7 +168,7 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
 
 def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
     """The table of all trials, which opens on a click."""
-    task, decimals = summary.task, sentences.places(summary)
+    task, decimals = summary.task, sentences.decimal_places(summary)
     rows = [
         ["plan", "weights or settings", "seed", "status", task.select_key, task.report_key, "last weights", "seconds"]
     ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def cost_quality(summary: Summary) -> Any:
     """Cost against quality, with the numbers of each plan under the pointer."""
-    rows, decimals = summary.ranked, sentences.places(summary)
+    rows, decimals = summary.ranked, sentences.decimal_places(summary)
     if not rows:
         raise NothingToDrawError(plans.NO_RESULT)
     low, high = plans.metric_range(summary, rows)

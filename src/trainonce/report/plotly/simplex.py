@@ -25,7 +25,7 @@ def simplex(summary: Summary) -> Any:
     figure.update_yaxes(scaleanchor="x")
     edge = {"mode": "lines", "line": {"color": INK, "width": 1}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=[0, 1, 0.5, 0], y=[0, 0, TOP, 0], **edge)
-    decimals = sentences.places(summary)
+    decimals = sentences.decimal_places(summary)
     choices = [
         c for c in weight_space.fixed_choices(summary) if c[0].kind == "set" and isinstance(c[1].weighting, Fixed)
     ]

@@ -76,8 +76,9 @@ class Executor(Protocol):
         """The keys of started jobs with what has happened to them since the last call.
 
         Called only while not idle. It waits for the first event, at most about half a second, so that the runner can
-        start what has become ready meanwhile. Each job ends with exactly one event of a kind other than ``beat``. A
-        job whose machine or process died ends with a record of status ``failed``, which the executor writes itself.
+        start what has become ready meanwhile. Each job ends with exactly one event of a kind other than ``beat``; a
+        ``stop`` may follow if nothing else can run there. A job whose machine or process died ends with a record of
+        status ``failed``, which the executor writes itself.
         """
         ...
 

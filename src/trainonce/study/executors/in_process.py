@@ -41,7 +41,7 @@ class InProcess:
         event = run_trial.run(self._task, job, self._store, self._device)
         gc.collect()  # a model and its optimizer hold each other, and the device's memory with them
         yield job.key, event
-        if event.kind == "end" and event.content.status == "failed" and not run_trial.answers(self._device):
+        if event.kind == "end" and event.content.status == "failed" and not run_trial.device_works(self._device):
             what = f"After this failure {self._device} does not answer in this process any more; start the study again."
             alone = " With workers=1 each training has a process of its own."
             yield job.key, Event("stop", what + (alone if TaskLocation.of(self._task) is not None else ""))

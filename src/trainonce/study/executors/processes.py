@@ -90,7 +90,7 @@ class Processes:
                 running.process.join()
             yield running.job.key, event
 
-    def _lost(self, running: _Running) -> tuple[float, float]:
+    def _cost(self, running: _Running) -> tuple[float, float]:
         """What a trial that died has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
         folder, now = self._store.folder(running.job.key), time.time()
         kept, total = read_checkpoint(folder), self._task.steps
@@ -104,7 +104,7 @@ class Processes:
         running.process.join()
         job = running.job
         log = self._store.log(job.key)
-        fraction, seconds = self._lost(running)
+        fraction, seconds = self._cost(running)
         record = Record(
             job.key,
             self._task.name,

@@ -134,7 +134,7 @@ def _last_weights(trial: Trial | None, status: Status) -> Sequence[float]:
 
 
 def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:
-    """What the trial cost, in full trainings and in seconds. Of a failed one what is lost: it goes on from the rest."""
+    """What the trial cost, in full trainings and in seconds: of a failed one, what its checkpoint does not keep."""
     if trial is None:
         return 0.0, time.time() - start
     if status == "failed":
@@ -147,7 +147,7 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else str(device)
 
 
-def answers(device: str) -> bool:
+def device_works(device: str) -> bool:
     """Whether the device still works in this process: after some errors a GPU does not, whatever is asked of it."""
     try:
         torch.zeros((), device=device).item()

@@ -82,7 +82,7 @@ class Peer(Weighting):
         return ", ".join([self.method, *(f"{key} {value:g}" for key, value in shown.items())])
 
     def check(self, task: Task) -> None:
-        known = self._accepted()
+        known = self._setting_names()
         for key, value in self.settings.items():
             if not is_number(value):
                 raise ValueError(f"The plan {self.method!r} takes numbers; got {value!r} for {key!r}.")
@@ -95,7 +95,7 @@ class Peer(Weighting):
             raise ValueError(f"The plan 'dwa' has epochs of at least 1 step; got {self.epoch!r}.")
         self._build(len(task.terms))  # TorchJD checks the values
 
-    def _accepted(self) -> list[str]:
+    def _setting_names(self) -> list[str]:
         return [p for p in inspect.signature(_torchjd(self.method)).parameters if p not in ("shape", "min_losses")]
 
     @property
