@@ -61,7 +61,7 @@ def tile(picture, column, row=0):
 
 
 def test_truth_and_prediction_share_a_scale_and_the_error_has_its_own(tmp_path):
-    pictures.panel([shown(1.0), shown(1.25)], tmp_path / "pictures" / "depth.png")
+    pictures.write_panel([shown(1.0), shown(1.25)], tmp_path / "pictures" / "depth.png")
     picture = pixels(tmp_path / "pictures" / "depth.png")
     assert tile(picture, 0) == (128, 128, 128)
     assert tile(picture, 1) == tile(picture, 2)
@@ -120,7 +120,7 @@ def test_a_viewpoint_is_raised_looks_down_and_has_the_scene_in_its_picture():
 
 
 def test_clouds_of_equal_predictions_look_equal_and_of_others_do_not(tmp_path):
-    pictures.clouds([shown(), shown(1.5, predicted=45.0)], tmp_path / "clouds.png")
+    pictures.write_clouds([shown(), shown(1.5, predicted=45.0)], tmp_path / "clouds.png")
     picture = pixels(tmp_path / "clouds.png").int()
     first, second = (panels.EDGE + i * (panels.TILE + panels.GAP) for i in (1, 2))
     rows = slice(panels.HEAD, panels.HEAD + 100)
@@ -133,8 +133,8 @@ def test_clouds_of_equal_predictions_look_equal_and_of_others_do_not(tmp_path):
 def test_a_frame_without_depth_can_be_drawn(tmp_path):
     frame, *found = shown()
     empty = (frame._replace(depth=torch.zeros(SIZE)), *found)
-    pictures.panel([empty], tmp_path / "depth.png")
-    pictures.cloud(empty, tmp_path / "clouds.png")
+    pictures.write_panel([empty], tmp_path / "depth.png")
+    pictures.write_cloud(empty, tmp_path / "clouds.png")
     first, second = (panels.EDGE + i * (panels.TILE + panels.GAP) for i in (1, 2))
     drawn = pixels(tmp_path / "clouds.png")[panels.HEAD :]
     assert (drawn[:, first : first + 216] == 255).all()
@@ -145,7 +145,7 @@ def test_a_frame_without_depth_can_be_drawn(tmp_path):
 # The file
 
 
-@pytest.mark.parametrize("write", [pictures.panel, pictures.clouds])
+@pytest.mark.parametrize("write", [pictures.write_panel, pictures.write_clouds])
 def test_a_file_is_bounded_the_same_again_and_replaced_whole(write, tmp_path, monkeypatch):
     rng = torch.Generator().manual_seed(0)
     noise = torch.randint(256, (3, 216, 216), generator=rng, dtype=torch.uint8)
@@ -168,7 +168,7 @@ def test_a_file_is_bounded_the_same_again_and_replaced_whole(write, tmp_path, mo
     assert {p.name for p in tmp_path.iterdir()} == {"a.png", "b.png"}
 
 
-@pytest.mark.parametrize("write", [pictures.panel, pictures.clouds])
+@pytest.mark.parametrize("write", [pictures.write_panel, pictures.write_clouds])
 def test_without_frames_nothing_is_written(write, tmp_path):
     write([], tmp_path / "pictures" / "none.png")
     assert not list(tmp_path.iterdir())
@@ -177,5 +177,5 @@ def test_without_frames_nothing_is_written(write, tmp_path):
 def test_without_matplotlib_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'This needs matplotlib.*pip install "trainonce\[study\]"'):
-        pictures.clouds([shown()], tmp_path / "none.png")
+        pictures.write_clouds([shown()], tmp_path / "none.png")
     assert not list(tmp_path.iterdir())

@@ -78,9 +78,9 @@ def test_pictures_of_a_network_that_says_nothing_do_not_cost_the_training(tmp_pa
     def no_point(*_):
         raise IndexError("there is no point")
 
-    monkeypatch.setattr(training.pictures, "cloud", no_point)
+    monkeypatch.setattr(training.pictures, "write_cloud", no_point)
     with pytest.warns(UserWarning, match="No pictures were written: there is no point"):
-        output.write_or_warn({"No pictures were": lambda: training.pictures.cloud(None, tmp_path)})
+        output.write_or_warn({"No pictures were": lambda: training.pictures.write_cloud(None, tmp_path)})
 
 
 def test_a_small_network_learns_what_rooms_are_like(tmp_path):

@@ -50,7 +50,7 @@ class Legend(NamedTuple):
 # Depth maps
 
 
-def panel(rows: Sequence[Row], path: Path) -> None:
+def write_panel(rows: Sequence[Row], path: Path) -> None:
     """Write one PNG, or replace it in one move: a row a frame; truth and prediction have one scale, shown at the side.
 
     Without frames nothing is written.
@@ -111,13 +111,13 @@ class Viewpoint(NamedTuple):
     centre: tuple[float, float]
 
 
-def cloud(row: Row, path: Path) -> None:
-    """Write one PNG of one frame, as :func:`clouds`."""
-    clouds([row], path)
+def write_cloud(row: Row, path: Path) -> None:
+    """Write one PNG of one frame, as :func:`write_clouds`."""
+    write_clouds([row], path)
 
 
-def clouds(rows: Sequence[Row], path: Path) -> None:
-    """Write one PNG, as :func:`panel`: the true and the predicted points from one other viewpoint."""
+def write_clouds(rows: Sequence[Row], path: Path) -> None:
+    """Write one PNG, as :func:`write_panel`: the true and the predicted points from one other viewpoint."""
     drawn: list[list[Tensor]] = []
     for frame, depth, camera in rows:
         image, known = frame.image.cpu(), frame.depth.cpu() > 0

@@ -31,7 +31,7 @@ from trainonce.recipes.vision.output import write_outputs
 from trainonce.recipes.vision.parallel import synchronize_if, wrap_losses
 from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
 from trainonce.recipes.vision.weights import load_weights
-from trainonce.study import torchrun, user_errors
+from trainonce.study import layout, torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,8 +234,8 @@ def draw_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Setting
         raise ValueError("the frames that were chosen for them cannot be read")
     found = [predict(network, stack_frames([frame], trial.device), settings) for frame in frames]
     rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
-    pictures.panel(rows, trial.dir / "pictures" / "depth.png")
-    pictures.cloud(rows[0], trial.dir / "pictures" / "points.png")
+    pictures.write_panel(rows, trial.dir / layout.PICTURES / "depth.png")
+    pictures.write_cloud(rows[0], trial.dir / layout.PICTURES / "points.png")
 
 
 PICTURES = 4

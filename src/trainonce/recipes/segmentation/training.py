@@ -21,7 +21,7 @@ from trainonce.recipes.vision.loop import load_states, run_steps
 from trainonce.recipes.vision.output import write_outputs
 from trainonce.recipes.vision.parallel import wrap_losses
 from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
-from trainonce.study import torchrun, user_errors
+from trainonce.study import layout, torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ def batches_from(
     source = (batches.DeviceCache if settings.resident else batches.StreamLoader)(domains, settings, device)
     counts = (len(domains.source), len(domains.style))
     order = batches.SampleOrder(*counts, settings.batch, settings.flip, seed, range(first, settings.steps), process)
-    for step, samples, whole in zip(order.steps, order, source.wholes(order), strict=True):
+    for step, samples, whole in zip(order.steps, order, source.batches(order), strict=True):
         batch = batches.make_batch(whole, samples, settings.crop, settings.bandwidth)
         if not settings.channels_last:
             batch = batches.Batch(batch.images.contiguous(), batch.stylised.contiguous(), batch.labels)
@@ -111,8 +111,8 @@ def build_network(classes: int, settings: Settings, device: torch.device) -> Dee
     if settings.weights:
         load_encoder(network, settings.weights)
     allow_tf32_if_asked(settings)
-    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-    return network.to(device, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+    memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
+    return network.to(device, memory_format=memory_format)  # type: ignore[call-overload, no-any-return]
 
 
 def build_losses(network: DeepLab, settings: Settings, device: torch.device) -> nn.Module:
@@ -169,7 +169,7 @@ def draw_pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Se
 
     tests = [(domains.test.image(i), domains.test.label(i)) for i in evenly_spaced(len(domains.test), PICTURES)]
     rows = [(image, label, classes_in(image)) for image, label in tests]
-    folder = trial.dir / "pictures"
+    folder = trial.dir / layout.PICTURES
     pictures.write_panel(rows, domains.classes, folder / "test.png", ("image", "truth", "prediction"))
     copies = []
     for i, j in zip(*(evenly_spaced(len(s), PICTURES) for s in (domains.source, domains.style)), strict=False):

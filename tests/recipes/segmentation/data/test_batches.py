@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainonce.recipes.segmentation.data import batches
-from trainonce.recipes.segmentation.data.batches import Sample, SampleOrder, Whole, make_batch, sample
+from trainonce.recipes.segmentation.data.batches import Sample, SampleOrder, WholeScenes, make_batch, sample
 from trainonce.recipes.segmentation.data.scenes import Classes, Domains, Subset
 from trainonce.recipes.segmentation.data.stylise import stylise
 from trainonce.recipes.segmentation.generated.streets import Streets
@@ -43,7 +43,7 @@ def test_a_resumed_order_goes_on():
 def test_image_copy_and_label_share_the_cut_and_the_mirror():
     height, width, crop = 12, 16, (5, 7)
     numbers = torch.arange(height * width, dtype=torch.uint8).reshape(height, width)
-    whole = Whole(numbers.expand(2, 3, -1, -1), numbers.expand(2, -1, -1), numbers.expand(2, 3, -1, -1))
+    whole = WholeScenes(numbers.expand(2, 3, -1, -1), numbers.expand(2, -1, -1), numbers.expand(2, 3, -1, -1))
     chosen = [Sample(0, 0, 0.999, 0.0, False), Sample(0, 0, 0.0, 0.999, True)]
     images, stylised, labels = make_batch(whole, chosen, crop, 0.0)
     assert torch.equal(labels[0], numbers[7:, :7].long())
@@ -55,7 +55,7 @@ def test_image_copy_and_label_share_the_cut_and_the_mirror():
 
 def test_the_whole_scene_is_stylised_and_then_cut():
     image, style = torch.randint(0, 255, (2, 1, 3, 20, 30), dtype=torch.uint8)
-    whole = Whole(image, image[:, 0], style)
+    whole = WholeScenes(image, image[:, 0], style)
     cut = make_batch(whole, [Sample(0, 0, 0.0, 0.0, False)], (8, 8), 0.1).stylised
     torch.testing.assert_close(cut, stylise(image.float(), style.float(), 0.1)[..., :8, :8])
 
@@ -79,7 +79,7 @@ def test_scenes_in_memory_and_scenes_read_on_the_way_are_the_same(frame):
     order = SampleOrder(4, 4, 2, 0.5, 0, range(3))
     settings = Settings(crop=(16, 16), frame=frame, readers=2)
     one, two = (
-        kind(domains(), settings, torch.device("cpu")).wholes(order)
+        kind(domains(), settings, torch.device("cpu")).batches(order)
         for kind in (batches.DeviceCache, batches.StreamLoader)
     )
     for a, b in zip(one, two, strict=True):
@@ -114,7 +114,7 @@ def test_a_scene_that_cannot_be_read_is_replaced_and_named():
     order = SampleOrder(4, 4, 4, 0.0, 0, range(1))
     settings = Settings(crop=(16, 16), readers=0)
     with pytest.warns(batches.UnreadableScene, match=r"scene-[12].png: the disk is gone") as said:
-        (whole,) = batches.StreamLoader(given, settings, torch.device("cpu")).wholes(order)
+        (whole,) = batches.StreamLoader(given, settings, torch.device("cpu")).batches(order)
     assert {str(w.message).split()[-5][:-1] for w in said} == {"scene-1.png", "scene-2.png"}
     next_one = Streets(0, 4, size=(32, 48)).image(3)
     assert torch.equal(whole.images[[s.source for s in order[0]].index(1)], next_one)
@@ -129,7 +129,7 @@ def test_a_scene_of_another_size_is_replaced_and_named():
         stream = batches.StreamLoader(
             dataclasses.replace(domains(), source=scenes), Settings(readers=0, **more), torch.device("cpu")
         )
-        return list(stream.wholes(SampleOrder(4, 4, 4, 0.0, 0, range(1))))
+        return list(stream.batches(SampleOrder(4, 4, 4, 0.0, 0, range(1))))
 
     for more, said in (
         ({"crop": (16, 16)}, r"scene-1.png: its label has \(32, 48\) pixels, not \(32, 40\)"),
@@ -144,7 +144,7 @@ def test_if_nothing_can_be_read_that_is_said():
     given = dataclasses.replace(domains(), style=Broken(Streets(0, 4, size=(32, 48)), (0, 1, 2, 3)))
     stream = batches.StreamLoader(given, Settings(crop=(16, 16), readers=0), torch.device("cpu"))
     with pytest.raises(OSError, match="None of the 4 scenes can be read any more"):
-        list(stream.wholes(SampleOrder(4, 4, 1, 0.0, 0, range(1))))
+        list(stream.batches(SampleOrder(4, 4, 1, 0.0, 0, range(1))))
 
 
 def test_scenes_of_different_sizes_cannot_be_kept_together():

@@ -35,7 +35,7 @@ class ColourJitter(NamedTuple):
 def draw_jitter(draws: Iterator[float]) -> ColourJitter:
     """A random colour jitter from numbers between 0 and 1; it always takes the same count of them."""
     order = sorted(range(len(JITTERS)), key=[next(draws) for _ in JITTERS].__getitem__)
-    factors = {name: (next(draws) < 0.8, 1 + 0.4 * _signed(next(draws))) for name in JITTERS}
+    factors = {name: (next(draws) < 0.8, 1 + 0.4 * _to_signed(next(draws))) for name in JITTERS}
     amounts = {
         "brightness": factors["brightness"][1],
         "contrast": factors["contrast"][1],
@@ -43,7 +43,7 @@ def draw_jitter(draws: Iterator[float]) -> ColourJitter:
         "hue": (factors["hue"][1] - 1) / 4,
     }
     jitters = tuple((JITTERS[i], amounts[JITTERS[i]]) for i in order if factors[JITTERS[i]][0])
-    has_gamma, gamma = next(draws) < 0.8, 1 + 0.2 * _signed(next(draws))
+    has_gamma, gamma = next(draws) < 0.8, 1 + 0.2 * _to_signed(next(draws))
     has_blur, sigma = next(draws) < 0.2, 0.1 + 1.9 * next(draws)
     return ColourJitter(jitters, gamma if has_gamma else 1.0, sigma if has_blur else 0.0, next(draws) < 0.2)
 
@@ -123,5 +123,5 @@ JITTER_FUNCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 
-def _signed(draw: float) -> float:
+def _to_signed(draw: float) -> float:
     return 2 * draw - 1

@@ -47,7 +47,7 @@ def load(
         raise ValueError(f"There must be a data set to train on and one to test with; got {trained} and {tested}.")
     missing = [name for name in dict.fromkeys([*trained, *tested]) if not _is_present(root, name)]
     if missing:
-        raise ValueError(_missing(root, missing))
+        raise ValueError(_missing_text(root, missing))
     training = {name: frames(root, name, training=True, size=size) for name in trained}
     own = {name: _evaluation_set(root, name, size) for name in trained}
     foreign = {name: _evaluation_set(root, name, size) for name in tested}
@@ -68,7 +68,7 @@ def frames(
         return hdf5.frames(root, LAYOUTS[name], training=training, size=size)
     if _is_present(root, name):
         return folders.frames(Path(root, name), FOLDERS, training=training, size=size)
-    raise ValueError(_missing(root, [name]))
+    raise ValueError(_missing_text(root, [name]))
 
 
 def _check_name(name: str) -> None:
@@ -80,7 +80,7 @@ def _is_present(root: str | os.PathLike[str], name: str) -> bool:
     return hdf5.is_present(root, LAYOUTS[name]) or folders.is_present(Path(root, name), FOLDERS)
 
 
-def _missing(root: str | os.PathLike[str], names: Sequence[str]) -> str:
+def _missing_text(root: str | os.PathLike[str], names: Sequence[str]) -> str:
     """Where data sets should be, and what is there."""
     places = [f"{name!r} ({LAYOUTS[name].file.replace('#', '0')}, or a folder {name})" for name in names]
     return f"{root} must hold the data set{'s' * (len(names) > 1)} {', '.join(places)}; {contents(Path(root))}"

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     labels: Tensor
 
 
-class Whole(NamedTuple):
+class WholeScenes(NamedTuple):
     """Whole scenes as they are stored, before anything is done to them: uint8."""
 
     images: Tensor
@@ -87,7 +87,7 @@ class SampleOrder(Sequence[list[Sample]]):
 # On the device
 
 
-def make_batch(whole: Whole, samples: Sequence[Sample], crop: tuple[int, int], bandwidth: float) -> Batch:
+def make_batch(whole: WholeScenes, samples: Sequence[Sample], crop: tuple[int, int], bandwidth: float) -> Batch:
     """Stylise whole scenes, then take the same random crop of each scene, its copy and its label, mirrored or not."""
     images = whole.images.float()
     stylised = stylise(images, whole.styles.float(), bandwidth)
@@ -128,11 +128,11 @@ class DeviceCache:
         self.images, self.labels = (read(scene, len(source)) for scene in (source.image, source.label))
         self.styles = read(style.image, len(style))
 
-    def wholes(self, order: SampleOrder) -> Iterator[Whole]:
+    def batches(self, order: SampleOrder) -> Iterator[WholeScenes]:
         for samples in order:
             at = torch.tensor([[s.source for s in samples], [s.style for s in samples]])
             source, style = at.to(self.images.device, non_blocking=True)
-            yield Whole(self.images[source], self.labels[source], self.styles[style])
+            yield WholeScenes(self.images[source], self.labels[source], self.styles[style])
 
 
 def stack_scenes(scenes: Sequence[Tensor]) -> Tensor:
@@ -147,10 +147,10 @@ class StreamLoader:
     def __init__(self, domains: Domains, settings: Settings, device: torch.device) -> None:
         self._domains, self._settings, self._device = domains, settings, device
 
-    def wholes(self, order: SampleOrder) -> Iterator[Whole]:
+    def batches(self, order: SampleOrder) -> Iterator[WholeScenes]:
         for content, bad in data_loader(_Steps(self._domains, self._settings, order), self._settings, self._device):
             _warn_of(bad)
-            yield Whole(*(tensor.to(self._device, non_blocking=True) for tensor in content))
+            yield WholeScenes(*(tensor.to(self._device, non_blocking=True) for tensor in content))
 
 
 class _Steps(Dataset[Any]):
@@ -163,13 +163,13 @@ class _Steps(Dataset[Any]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, step: int) -> tuple[Whole, list[str]]:
+    def __getitem__(self, step: int) -> tuple[WholeScenes, list[str]]:
         bad: list[str] = []
         source, style = self._domains.source, self._domains.style
         sources = self._read_same_size(source, [s.source for s in self._order[step]], bad, labelled=True)
         styles = self._read_same_size(style, [s.style for s in self._order[step]], bad, labelled=False)
         images, labels = (torch.stack([pair[i] for pair in sources]) for i in range(2))
-        return Whole(images, labels, torch.stack([image for image, _ in styles])), bad
+        return WholeScenes(images, labels, torch.stack([image for image, _ in styles])), bad
 
     def _read_same_size(
         self, scenes: Scenes, indices: list[int], bad: list[str], *, labelled: bool

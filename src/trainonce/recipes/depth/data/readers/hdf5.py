@@ -64,12 +64,12 @@ def frames(
     files = find(root, layout)
     name = layout.lists[0 if training else 1]
     read = _read_sequences if layout.sequences else _read_images
-    rows = read(files, layout, name, training=training)
-    if not rows:
+    entries = read(files, layout, name, training=training)
+    if not entries:
         raise ValueError(f"{Node(files[0], name)} must list frames; it lists none.")
-    images = tuple(Node(_file(files, row, name), row.image) for row in rows)
-    depths = tuple(Node(node.file, row.depth) for node, row in zip(images, rows, strict=True))
-    return FrameFiles(images, depths, torch.stack([row.camera for row in rows]), layout.depth_format, size=size)
+    images = tuple(Node(_file(files, entry, name), entry.image) for entry in entries)
+    depths = tuple(Node(node.file, entry.depth) for node, entry in zip(images, entries, strict=True))
+    return FrameFiles(images, depths, torch.stack([entry.camera for entry in entries]), layout.depth_format, size=size)
 
 
 def is_present(root: str | os.PathLike[str], layout: HDF5Layout) -> bool:
@@ -98,7 +98,7 @@ def _numbered_path(root: Path, file: str, number: int) -> Path:
 # Lists and cameras
 
 
-class Row(NamedTuple):
+class FrameEntry(NamedTuple):
     """One frame of a list."""
 
     image: str
@@ -107,11 +107,11 @@ class Row(NamedTuple):
     chunk: int = 0
 
 
-def _file(files: Sequence[str], row: Row, name: str) -> str:
-    if not 0 <= row.chunk < len(files):
-        text = f"{Node(files[0], name)} places {row.image} in the file of number {row.chunk}"
+def _file(files: Sequence[str], entry: FrameEntry, name: str) -> str:
+    if not 0 <= entry.chunk < len(files):
+        text = f"{Node(files[0], name)} places {entry.image} in the file of number {entry.chunk}"
         raise ValueError(f"{text}; there are {len(files)}, the last is {files[-1]}.")
-    return files[row.chunk]
+    return files[entry.chunk]
 
 
 def _lines(node: Node) -> list[list[str]]:
@@ -128,21 +128,21 @@ def _json(node: Node) -> dict[str, Any]:
     return value
 
 
-def _read_sequences(files: Sequence[str], layout: HDF5Layout, name: str, *, training: bool) -> list[Row]:
+def _read_sequences(files: Sequence[str], layout: HDF5Layout, name: str, *, training: bool) -> list[FrameEntry]:
     node = Node(files[0], layout.side)
     sequences = _json(node)
-    rows: list[Row] = []
+    entries: list[FrameEntry] = []
     for line in _lines(Node(files[0], name)):
         sequence = sequences.get(line[0])
         if sequence is None:
             raise ValueError(f"{Node(files[0], name)} names the sequence {line[0]!r}, which {node} does not have.")
         if not isinstance(sequence, dict):
             raise ValueError(f"The sequence {line[0]!r} in {node} must be an object; got {type(sequence).__name__}.")
-        rows += _read_sequence(sequence, f"the sequence {line[0]!r} in {node}", training=training)
-    return rows
+        entries += _read_sequence(sequence, f"the sequence {line[0]!r} in {node}", training=training)
+    return entries
 
 
-def _read_sequence(sequence: Mapping[str, Any], where: str, *, training: bool) -> list[Row]:
+def _read_sequence(sequence: Mapping[str, Any], where: str, *, training: bool) -> list[FrameEntry]:
     """The frames of one sequence. What is given once for a sequence counts for all of its frames."""
     missing = [key for key in ("image", "depth", "K") if not isinstance(sequence.get(key), list)]
     if missing:
@@ -159,7 +159,8 @@ def _read_sequence(sequence: Mapping[str, Any], where: str, *, training: bool) -
     chunks = _per_frame(sequence.get("chunk_idx", 0), count)
     chosen = range(count) if training else _key_frames(sequence.get("keyframe_idx"), count, where)
     return [
-        Row(images[i], depths[i], intrinsics(cameras[i], f"{images[i]} of {where}"), int(chunks[i])) for i in chosen
+        FrameEntry(images[i], depths[i], intrinsics(cameras[i], f"{images[i]} of {where}"), int(chunks[i]))
+        for i in chosen
     ]
 
 
@@ -181,10 +182,10 @@ def _key_frames(value: Any, count: int, where: str) -> list[int]:
     return chosen
 
 
-def _read_images(files: Sequence[str], layout: HDF5Layout, name: str, *, training: bool) -> list[Row]:
+def _read_images(files: Sequence[str], layout: HDF5Layout, name: str, *, training: bool) -> list[FrameEntry]:
     del training  # of images, all are used
     cameras = {} if layout.camera else _json(Node(files[0], layout.side))
-    rows = []
+    entries = []
     for line in _lines(Node(files[0], name)):
         if len(line) < 2:
             raise ValueError(f"{Node(files[0], name)} must name an image and its depth on each line; got {line[0]!r}.")
@@ -198,8 +199,8 @@ def _read_images(files: Sequence[str], layout: HDF5Layout, name: str, *, trainin
         if not number.isdecimal():
             raise ValueError(f"{Node(files[0], name)} must name the number of a file behind {depth}; got {number!r}.")
         chunk = int(number)
-        rows.append(Row(image, depth, intrinsics(given, f"{image} in {Node(files[0], layout.side)}"), chunk))
-    return rows
+        entries.append(FrameEntry(image, depth, intrinsics(given, f"{image} in {Node(files[0], layout.side)}"), chunk))
+    return entries
 
 
 def intrinsics(given: Any, where: str) -> Tensor:
