@@ -347,7 +347,7 @@ class CompositeLoss(nn.Module):
         mu = distributed.unshard(self.exponents.detach())
         scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
         if self._last_call is not None:
-            last = self._last_call.padded().unbind()
+            last = self._last_call.pad().unbind()
             scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
             scalars["reference"] = self.reference()
         return scalars

@@ -268,7 +268,7 @@ class Tally:
         """Count a call's losses. ``fresh``: the exponents have no gradient yet."""
         if fresh and self._backward:  # they had one, and it was cleared without a step: GradScaler skipped it
             self.take()
-        losses = values.padded()
+        losses = values.pad()
         losses = losses.to(torch.promote_types(losses.dtype, torch.float32))  # a sum in bfloat16 stops growing
         if values.present is None:
             seen = torch.ones_like(losses)

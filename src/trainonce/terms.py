@@ -34,7 +34,7 @@ class Values(NamedTuple):
     losses: Tensor
     present: Present | None
 
-    def padded(self) -> Tensor:
+    def pad(self) -> Tensor:
         """The losses of all terms, NaN where one is absent."""
         if self.present is None:
             return self.losses

@@ -193,7 +193,7 @@ def _differ(exponents: Tensor, other: Tensor) -> Tensor:
 def _last_losses(criterion: CompositeLoss, like: Tensor) -> Tensor:
     """The losses of the last call, NaN for what is absent."""
     last = criterion._last_call
-    return like.new_full((len(criterion.terms),), math.nan) if last is None else last.padded()
+    return like.new_full((len(criterion.terms),), math.nan) if last is None else last.pad()
 
 
 def _lr_of(category: type[health.HealthWarning], attachment: Attachment) -> dict[str, object]:

@@ -17,7 +17,7 @@ def find(module: nn.Module, wanted: str | CompositeLoss | None) -> tuple[Composi
     """The wanted criterion and, if it is not registered as a part of the module, its name."""
     inside = {name: part for name, part in module.named_modules() if isinstance(part, CompositeLoss)}
     known = {id(criterion) for criterion in inside.values()}
-    outside = {name: part for name, part in _hidden(module).items() if id(part) not in known}
+    outside = {name: part for name, part in _unregistered_criteria(module).items() if id(part) not in known}
     everything = inside | outside
     if isinstance(wanted, CompositeLoss):
         name = next((name for name, part in everything.items() if part is wanted), "criterion")
@@ -40,25 +40,25 @@ def find(module: nn.Module, wanted: str | CompositeLoss | None) -> tuple[Composi
 _OF_TORCH = frozenset(vars(nn.Module())) | {"_hparams_initial"}  # the latter: Lightning's copies of the arguments
 
 
-def _hidden(module: nn.Module) -> dict[str, CompositeLoss]:
+def _unregistered_criteria(module: nn.Module) -> dict[str, CompositeLoss]:
     """Criteria in the lists, tuples and dicts of a module and its parts: torch neither moves nor saves them."""
     found: dict[int, tuple[str, CompositeLoss]] = {}
     for at, part in module.named_modules():
         for attribute, value in vars(part).items():
             if attribute not in _OF_TORCH:
-                for name, criterion in _within(f"{at}.{attribute}" if at else attribute, value):
+                for name, criterion in _criteria_in(f"{at}.{attribute}" if at else attribute, value):
                     found.setdefault(id(criterion), (name, criterion))
     return dict(found.values())
 
 
-def _within(name: str, value: object) -> Iterator[tuple[str, CompositeLoss]]:
+def _criteria_in(name: str, value: object) -> Iterator[tuple[str, CompositeLoss]]:
     if isinstance(value, nn.Module):
         for at, part in value.named_modules():
             if isinstance(part, CompositeLoss):
                 yield f"{name}.{at}" if at else name, part
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _within(f"{name}[{key!r}]", item)
+            yield from _criteria_in(f"{name}[{key!r}]", item)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _within(f"{name}[{index}]", item)
+            yield from _criteria_in(f"{name}[{index}]", item)
