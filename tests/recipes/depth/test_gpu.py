@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from _gpu import CUDA, MARKS
 
 import trainonce
 from trainonce.recipes.depth import training
@@ -10,14 +11,7 @@ from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.optimisation import build_optimizer, clip_gradients_
 from trainonce.recipes.depth.settings import Settings
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.filterwarnings("ignore:.*AccumulateGrad node's stream.*:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype.*:UserWarning"),
-]
-
-CUDA = torch.device("cuda")
+pytestmark = MARKS
 SMALL = {"shape": (56, 84), "dim": 32, "heads": 2, "batch": 4, "lr": 1e-3}
 
 

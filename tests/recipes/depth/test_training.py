@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from _depth_settings import TINY
+from _interruption import check_resumed_as_straight
 from _runs import torchrun, train
 
 from trainonce.recipes.depth import evaluate, tasks, training
@@ -19,7 +20,6 @@ from trainonce.recipes.depth.optimisation import learning_rate_factor, trainable
 from trainonce.recipes.depth.settings import Settings
 from trainonce.recipes.vision import output
 from trainonce.study import Study
-from trainonce.study.layout import CHECKPOINT
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"),
@@ -122,26 +122,7 @@ VARIED = {"shape": (), "pixels": (45_000, 90_000)}
 @pytest.mark.parametrize("more", [VARIED | {"resident": True}, VARIED | {"resident": False}, {"graphed": True}])
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch, more, capsys):
     settings = TINY | {"steps": 7, "keep_every": 3, "readers": 0, "average": 0.9, "average_from": 0.2} | more
-    straight, there = train(tmp_path / "a", tasks.rooms, **settings)
-    real, calls = training.autocast, []
-
-    def stopping(*given):
-        calls.append(given)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return real(*given)
-
-    monkeypatch.setattr(training, "autocast", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "b", tasks.rooms, **settings)
-    monkeypatch.setattr(training, "autocast", real)
-    (folder,) = (tmp_path / "b" / "trials").iterdir()
-    assert torch.load(folder / CHECKPOINT, weights_only=True)["steps"] == 3
-    resumed, here = train(tmp_path / "b", tasks.rooms, **settings)
-    assert resumed.metrics == pytest.approx(straight.metrics, abs=0, nan_ok=True)
-    assert resumed.weights == straight.weights
-    assert resumed.reports == straight.reports
-    assert (here / "history.jsonl").read_bytes() == (there / "history.jsonl").read_bytes()
+    check_resumed_as_straight(tmp_path, monkeypatch, training, tasks.rooms, settings)
 
 
 @pytest.mark.parametrize("encoder", ["resnet-small", "lite0"])

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from _gpu import CUDA, MARKS
 
 import trainonce
 from trainonce.recipes.segmentation import training
@@ -12,14 +13,7 @@ from trainonce.recipes.segmentation.generated.streets import load
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.settings import Settings
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.filterwarnings("ignore:.*AccumulateGrad node's stream.*:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype.*:UserWarning"),
-]
-
-CUDA = torch.device("cuda")
+pytestmark = MARKS
 DOMAINS = load(0, size=(64, 128)).limit(6)
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from _interruption import check_resumed_as_straight
 from _runs import torchrun, train
 from _street_folders import write_acdc, write_camvid, write_cityscapes
 
@@ -16,7 +17,6 @@ from trainonce.recipes import RECIPES, load
 from trainonce.recipes.segmentation import tasks, training
 from trainonce.recipes.segmentation.generated import streets as generated
 from trainonce.recipes.segmentation.settings import Settings
-from trainonce.study.layout import CHECKPOINT
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
@@ -62,26 +62,7 @@ def test_a_small_network_learns_the_streets(tmp_path):
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch, resident, capsys):
     settings = TINY | {"steps": 7, "keep_every": 3, "resident": resident, "readers": 0, "schedule": "poly"}
     settings |= {"optimizer": "adamw", "warmup": 2}
-    straight, there = train(tmp_path / "a", tasks.streets, **settings)
-    real, calls = training.autocast, []
-
-    def stopping(*given):
-        calls.append(given)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return real(*given)
-
-    monkeypatch.setattr(training, "autocast", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "b", tasks.streets, **settings)
-    monkeypatch.setattr(training, "autocast", real)
-    (folder,) = (tmp_path / "b" / "trials").iterdir()
-    assert torch.load(folder / CHECKPOINT, weights_only=True)["steps"] == 3
-    resumed, here = train(tmp_path / "b", tasks.streets, **settings)
-    assert resumed.metrics == pytest.approx(straight.metrics, abs=0, nan_ok=True)
-    assert resumed.weights == straight.weights
-    assert resumed.reports == straight.reports
-    assert (here / "history.jsonl").read_bytes() == (there / "history.jsonl").read_bytes()
+    check_resumed_as_straight(tmp_path, monkeypatch, training, tasks.streets, settings)
 
 
 @pytest.mark.dist
