@@ -220,7 +220,7 @@ def test_frozen_round_trip(transport):
     assert not third.frozen
 
 
-def test_assign_before_attach_works_and_after_it_is_said():
+def test_assign_before_attach_works_and_after_it_is_reported():
     criterion = CompositeLoss(TERMS)
     criterion.load_state_dict(moved().state_dict(), assign=True)
     assert isinstance(criterion.exponents, nn.Parameter)

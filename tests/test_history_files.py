@@ -209,7 +209,7 @@ def limit_file_size(size):
 
 
 @pytest.mark.parametrize("size", [10, 500, 1000])
-def test_a_full_disk_is_said_once_and_made_good_later(tmp_path, size):
+def test_a_full_disk_is_one_warning_and_made_good_later(tmp_path, size):
     history = History(tmp_path / "run.jsonl", block=2)
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
@@ -248,7 +248,7 @@ def test_a_folder_that_vanishes(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"\x00\xff\x00", b'{"step": 3}', b"[1]", b'{"step": 3, "lo', b"a\rb", b"7"])
-def test_damage_in_the_middle_is_said_and_left_out(tmp_path, damage):
+def test_damage_in_the_middle_is_left_out_with_a_warning(tmp_path, damage):
     history = History(tmp_path / "run.jsonl")
     Run(history).steps(4)
     history.flush()

@@ -191,7 +191,7 @@ def test_schedulers_that_keep_the_ratio_are_silent(scheduler):
     ],
     ids=["onecycle", "cyclic"],
 )
-def test_schedulers_that_reset_the_rate_are_told(scheduler):
+def test_schedulers_that_reset_the_rate_get_a_warning(scheduler):
     optimizer, criterion = make()
     trainonce.attach(optimizer, criterion, decay=1.0, lr=1.0)
     with pytest.warns(health.LearningRateReset, match="10 times the model's was asked for, it is at 1 times"):

@@ -94,15 +94,15 @@ def test_compare_again_runs_nothing_and_report_writes_the_page_anew(tmp_path, ca
     assert (tmp_path / "report.html").is_file()
 
 
-def test_earlier_trials_are_spoken_of_where_there_are_some(tmp_path, capsys):
+def test_earlier_trials_are_mentioned_where_there_are_some(tmp_path, capsys):
     given = ("compare", TASK, "--plans=uniform", "--seeds=1", "--out", tmp_path, "--workers=0", "--no-report")
-    told = "earlier trials in this folder are kept, and not used"
+    notice = "earlier trials in this folder are kept, and not used"
     assert run(*given) == 0
     assert run(*given, "--steps=5") == 0
-    assert capsys.readouterr().out.count(told) == 1
+    assert capsys.readouterr().out.count(notice) == 1
     (tmp_path / "trials.jsonl").write_bytes(b"")
     assert run(*given, "--steps=6") == 0
-    assert told not in capsys.readouterr().out
+    assert notice not in capsys.readouterr().out
 
 
 def test_settings_margin_and_steps_reach_the_study(tmp_path):

@@ -395,7 +395,7 @@ def test_the_checks_ask_the_device_at_few_steps(monkeypatch):
     assert made == [1, 1, 10, 10, 100, 100, 1000, 1000]  # the state, and before the next step whether it stayed
 
 
-def test_a_sample_that_is_slow_to_arrive_is_looked_at_later(monkeypatch):
+def test_a_sample_that_is_slow_to_arrive_is_read_later(monkeypatch):
     arrived = []
 
     class Slow(trainonce.readback.Readback):
@@ -416,7 +416,7 @@ def test_no_warning_stops_a_compiled_graph():
     assert compiled(torch.ones(3, requires_grad=True)).item() == pytest.approx(1.0)
 
 
-def test_a_loop_that_gives_all_groups_one_rate_is_told():
+def test_a_loop_that_gives_all_groups_one_rate_gets_a_warning():
     """The rate of a hand-written schedule, set for every group."""
     loop = Loop().attach(lr=0.2)
 

@@ -44,7 +44,7 @@ def test_schedulers_reach_the_exponents_whatever_is_returned(returned):
     assert (model["lr"] == 0.05) == (returned in ("optimizer", "list"))
 
 
-def test_one_rate_for_all_groups_is_said():
+def test_one_rate_for_all_groups_is_a_warning():
     module = Module(lambda made: ([made], [schedules.OneCycleLR(made, 0.05, total_steps=9)]))
     with pytest.warns(trainonce.health.LearningRateReset):
         fit(module, LearnedWeights(1.0, lr=0.5))

@@ -92,7 +92,7 @@ def test_csv_does_not_mix_runs_of_other_terms(tmp_path):
 
 
 @pytest.mark.parametrize(("sinks", "every", "said"), [((), 1, "needs a sink"), ((print,), 0, "at least 1; got 0")])
-def test_what_cannot_log_is_said(sinks, every, said):
+def test_what_cannot_log_is_one_sentence(sinks, every, said):
     with pytest.raises(ValueError, match=said):
         train(*sinks, every=every)
 

@@ -43,7 +43,7 @@ def test_tpe_goes_where_the_metric_is_good(direction):
     assert sum(distances[25:]) / 15 < 0.5 * sum(distances[:10]) / 10
 
 
-def test_failed_trials_are_not_told_and_diverged_ones_are_bad_news():
+def test_failed_trials_are_not_reported_and_diverged_ones_are_bad():
     """Twelve good trials around the ratio 1; then one at 9 of which nothing, or nothing good, is known."""
     search = Search("tpe", 20, 0.1, 10.0)
     known = [done(abs(math.log(r)), (r,)) for r in (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 4.0, 6.0, 8.0)]
@@ -136,6 +136,6 @@ def test_halving_saves_trainings_and_the_cost_says_so(tmp_path):
     assert set(row.chosen.report) == {0, 1}
 
 
-def test_a_task_that_never_reports_is_told_that_nothing_could_be_stopped(tmp_path):
+def test_a_task_that_never_reports_is_warned_that_nothing_could_be_stopped(tmp_path):
     Study(_tasks.troubled, tmp_path, seeds=1).add("asha(trials=3)").run(workers=0, device="cpu", show=False)
     assert all("makes no trial.report" in r.warnings[0] for r in Store(tmp_path).read_all())

@@ -77,7 +77,7 @@ def test_the_sentence_says_what_an_independent_computation_finds(learned, grid):
     assert [float(g) for g in said.groups()] == pytest.approx(expected[:5], abs=0.051)
 
 
-def test_the_planted_unfavourable_truth_is_said():
+def test_the_planted_unfavourable_truth_is_in_the_sentence():
     text = sentences.sentence(summary(*BAD))
     assert "learned weights: 31.3 +- 1.5 %" in text
     assert "(chosen on validation): 72.0 +- 2.6 %" in text  # not the 98 of the point that is best on test
@@ -179,7 +179,7 @@ def test_a_point_that_diverged_is_not_chosen_and_a_run_that_diverged_says_so():
     assert "(diverged in 1 of 3 seeds)" in sentences.sentence(partly)
 
 
-def test_missing_seeds_are_said():
+def test_missing_seeds_are_named():
     found = summary(*GOOD)
     found.plans[0]["seeds"].append(3)
     assert "(1 of 4 seeds missing)" in sentences.sentence(found)
@@ -237,7 +237,7 @@ def test_a_failed_seed_leaves_no_cost_factor():
     assert "times the cost" not in sentences.sentence(found)
 
 
-def test_a_grid_of_which_all_failed_is_said_so():
+def test_a_grid_of_which_all_failed_has_no_result():
     records = [record(Learned(), 0, 1, 2), *(record(p, 0, 0, 0, status="failed") for p in GRID)]
     plans = [plan("one-shot", "learned", [Learned()], [0]), plan("grid", "set", GRID, [0])]
     assert sentences.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith(
@@ -254,7 +254,7 @@ def test_a_grid_that_is_not_complete_claims_no_cost():
     assert "times the cost" not in text
 
 
-def test_a_learned_run_without_a_result_is_said_so():
+def test_a_learned_run_without_a_result_is_named():
     grid = GOOD[1]
     failed = [record(Learned(), s, 0, 0, status="failed", fraction=0.0) for s in range(3)]
     found = summary([], grid, failed)

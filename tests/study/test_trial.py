@@ -98,12 +98,12 @@ def test_only_a_pruner_prunes_and_it_sees_all_reports():
 
 
 def test_progress_is_reported_now_and_then_not_at_every_step():
-    told = []
-    one = trial(notify=lambda *progress: told.append(progress))
+    calls = []
+    one = trial(notify=lambda *progress: calls.append(progress))
     for step in range(1000):
         one.progress(step, 1000, "fine")
-    assert told[0] == (0, 1000, "fine")
-    assert 1 <= len(told) < 100
+    assert calls[0] == (0, 1000, "fine")
+    assert 1 <= len(calls) < 100
     assert one.fraction == 0.0  # what is shown is not what was trained
 
 

@@ -53,10 +53,10 @@ def test_options_can_be_combined(tmp_path, settings):
 
 
 @pytest.mark.filterwarnings("always:Views are")
-def test_a_shape_in_other_than_whole_patches_is_told(tmp_path):
+def test_a_shape_in_other_than_whole_patches_is_a_warning(tmp_path):
     record, _ = train(tmp_path, tasks.rooms, **TINY | {"shape": (30, 40), "steps": 1, "evaluations": 0})
-    told = "UserWarning: Views are 28 pixels high and 42 wide: shape=30,40 in whole patches of 14."
-    assert list(record.warnings) == [told]
+    warning = "UserWarning: Views are 28 pixels high and 42 wide: shape=30,40 in whole patches of 14."
+    assert list(record.warnings) == [warning]
 
 
 def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkeypatch):
@@ -74,7 +74,7 @@ def test_a_frame_that_cannot_be_read_does_not_cost_the_pictures(tmp_path, monkey
     assert {p.name for p in (folder / "pictures").iterdir()} == {"depth.png", "points.png"}
 
 
-def test_pictures_of_a_network_that_says_nothing_do_not_cost_the_training(tmp_path, monkeypatch):
+def test_pictures_that_fail_do_not_cost_the_training(tmp_path, monkeypatch):
     def no_point(*_):
         raise IndexError("there is no point")
 
@@ -211,7 +211,7 @@ def test_what_is_seen_is_given_back_at_the_frame_s_size():
     assert ((depth[0] / frame.depth).log().abs() < 0.05).float().mean() > 0.85
 
 
-def test_a_diverged_training_is_said_to_be(tmp_path):
+def test_a_diverged_training_is_recorded_as_diverged(tmp_path):
     study = Study(tasks.rooms.using(**TINY | {"lr": 1e9, "clip": 0.0}), tmp_path, seeds=1).add("uniform")
     study.run(workers=0, show=False, device="cpu")
     (record,) = study.store.read().values()
@@ -225,8 +225,8 @@ def test_two_processes_with_one_frame_each_are_one_with_two(tmp_path, graphed):
     settings = TINY | {"evaluations": 0, "keep_model": True, "points": 0, "graphed": graphed, "average": 0}
     for key in ("steps", "batch"):
         settings.pop(key)
-    told = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in settings.items()}
-    given += [part for key, value in told.items() for part in ("--set", f"{key}={value}")]
+    written = {key: ",".join(map(str, v)) if isinstance(v, tuple) else v for key, v in settings.items()}
+    given += [part for key, value in written.items() for part in ("--set", f"{key}={value}")]
     torchrun(tmp_path, *given, "--set", "batch=2", "--out", "two")
     alone = [sys.executable, "-m", "trainonce", *given, "--set", "batch=4", "--out", "one"]
     done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, timeout=120)

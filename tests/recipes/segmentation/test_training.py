@@ -119,7 +119,7 @@ from trainonce.recipes.segmentation.tasks import streets  # the task of this fil
 real, calls = training.confusion_matrix, []
 
 
-def told(network, *given):
+def report_buffers(network, *given):
     number = len(calls)
     calls.append(number)
 
@@ -133,7 +133,7 @@ def told(network, *given):
     return found
 
 
-training.confusion_matrix = told
+training.confusion_matrix = report_buffers
 """
 
 
@@ -201,7 +201,7 @@ def test_camvid_runs_on_a_miniature(tmp_path, capsys, protocol):
     assert ("day/miou" in said) is (protocol == "day2dusk")
 
 
-# What a person sees when the data are not right
+# The error when the data are not right
 
 
 def complaint(capsys, *given, **more):
@@ -276,7 +276,7 @@ def test_an_empty_folder_is_named(tmp_path, capsys):
     assert f"{tmp_path / 'data'} is empty" in said
 
 
-def test_no_folder_at_all_is_said(tmp_path, capsys, monkeypatch):
+def test_no_folder_at_all_is_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("TRAINONCE_DATA", raising=False)
     assert cli.main(["run", "camvid", "--device", "cpu", "--workers", "0", "--out", str(tmp_path / "out")]) == 1
     assert "give its folder with --data-root, or in TRAINONCE_DATA" in capsys.readouterr().err
@@ -296,10 +296,10 @@ def test_a_file_that_breaks_during_training_does_not_end_it(tmp_path, miniature,
     monkeypatch.setattr(training, "check", checked_then_broken)
     command("ciss-paper", miniature, "--steps", 8, "--out", tmp_path / "out", readers=0)
     record = json.loads((tmp_path / "out" / "trials.jsonl").read_text())
-    told = " ".join(record["warnings"])
+    warnings = " ".join(record["warnings"])
     assert record["status"] == "done"
-    assert "A scene cannot be read, and the next took its place" in told
-    assert "left out of the metric" in told
+    assert "A scene cannot be read, and the next took its place" in warnings
+    assert "left out of the metric" in warnings
 
 
 @pytest.mark.skipif("TRAINONCE_DATA" not in os.environ, reason="TRAINONCE_DATA names no folder with camvid.zip")

@@ -82,7 +82,7 @@ def test_frames_in_memory_are_replaced_alike():
     assert all(torch.equal(depth, good.depth) for depth in found.frames.depth)
 
 
-def test_what_cannot_be_trained_on_is_replaced_and_said():
+def test_what_cannot_be_trained_on_is_replaced_with_a_warning():
     order = batches.SampleOrder({"bad": 3}, 2, 0, range(2))
     stream = batches.StreamLoader({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
     with pytest.warns(batches.UnreadableFrame) as said:

@@ -44,17 +44,17 @@ def test_unlabelled_scenes_need_no_labels(tmp_path):
 
 
 def test_acdc_explains_what_is_missing(tmp_path, streets):
-    told = message(acdc.load, streets, "test")
+    text = message(acdc.load, streets, "test")
     folder = streets / "ACDC" / "rgb_anon"
     rule = f"Images named *_rgb_anon.png are expected below {folder} in folders named 'test'; "
-    assert told == f"{rule}{folder} holds fog/, night/, rain/, snow/."
+    assert text == f"{rule}{folder} holds fog/, night/, rain/, snow/."
     assert "ACDC has the splits" in message(acdc.load, streets, "vall")
     assert message(acdc.find, tmp_path).startswith("ACDC is expected in a folder with the sub-folder 'rgb_anon'; ")
     write_acdc(tmp_path, frames=1)
     label = next(tmp_path.glob("gt/snow/val/*/*_labelTrainIds.png"))
     label.unlink()
-    told = message(acdc.load, tmp_path, "val")
-    assert told.endswith(f"has no label: there is no {tmp_path}/gt/**/val/**/{label.name}.")
+    text = message(acdc.load, tmp_path, "val")
+    assert text.endswith(f"has no label: there is no {tmp_path}/gt/**/val/**/{label.name}.")
 
 
 def test_halves_share_no_recording_and_are_equal(tmp_path):

@@ -140,7 +140,7 @@ def test_a_scene_of_another_size_is_replaced_and_named():
         assert whole.images.shape == (4, 3, 32, 48)
 
 
-def test_if_nothing_can_be_read_that_is_said():
+def test_if_nothing_can_be_read_that_is_the_error():
     given = dataclasses.replace(domains(), style=Broken(Streets(0, 4, size=(32, 48)), (0, 1, 2, 3)))
     stream = batches.StreamLoader(given, Settings(crop=(16, 16), readers=0), torch.device("cpu"))
     with pytest.raises(OSError, match="None of the 4 scenes can be read any more"):

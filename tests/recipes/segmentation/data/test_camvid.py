@@ -84,29 +84,29 @@ def test_the_32_colours_are_distinct_and_cover_the_11_classes():
 
 
 def test_camvid_explains_what_is_wrong(tmp_path, cambridge):
-    told = message(camvid.load, cambridge / "zip", "offical")
-    assert told == "CamVid has the protocols 'day2dusk', 'official'; got 'offical'. Did you mean 'official'?"
-    told = message(camvid.load, tmp_path)
-    assert told.startswith(
+    text = message(camvid.load, cambridge / "zip", "offical")
+    assert text == "CamVid has the protocols 'day2dusk', 'official'; got 'offical'. Did you mean 'official'?"
+    text = message(camvid.load, tmp_path)
+    assert text.startswith(
         "CamVid is expected as a folder or a zip archive with images/NAME.jpg and labels/NAME.png, or "
     )
-    assert told.endswith(f"; {tmp_path} is empty.")
+    assert text.endswith(f"; {tmp_path} is empty.")
     assert message(camvid.load, tmp_path / "no.zip").endswith(f"there is no folder {tmp_path / 'no.zip'}.")
     root = tmp_path / "camvid"
     shutil.copytree(cambridge / "archive", root)
     label = root / "labels" / "0001TP_006690.png"
     label.unlink()
-    told = message(camvid.load, tmp_path)
-    assert told == f"The image {root}/images/0001TP_006690.jpg has no label: there is no {label}."
+    text = message(camvid.load, tmp_path)
+    assert text == f"The image {root}/images/0001TP_006690.jpg has no label: there is no {label}."
     (root / "images" / "0001TP_006690.jpg").unlink()
-    told = message(camvid.load, tmp_path)
-    assert told.startswith(f"The split 'train' of {root} names the frame 0001TP_006690; there is no {root}/images/")
+    text = message(camvid.load, tmp_path)
+    assert text.startswith(f"The split 'train' of {root} names the frame 0001TP_006690; there is no {root}/images/")
     (root / "splits.json").write_text('{"train": []}')
     assert "must hold lists of names under 'official_split'" in message(camvid.load, tmp_path)
     (root / "splits.json").write_text('{"official_split": {"train": [], "val": [], "test": []}}')
-    told = message(camvid.load, tmp_path)
+    text = message(camvid.load, tmp_path)
     assert (
-        told == f"CamVid needs dusk frames (0001TP) in the training split; {root} holds 11 frames, but none of these."
+        text == f"CamVid needs dusk frames (0001TP) in the training split; {root} holds 11 frames, but none of these."
     )
 
 

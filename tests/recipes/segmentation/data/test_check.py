@@ -44,26 +44,26 @@ def test_labels_of_style_are_not_read(streets):
         test=acdc.load(streets, "val", (32, 64)),
     )
     check(found, (32, 64), same_size=True, threads=2)
-    told = message(check, dataclasses.replace(found, validation=found.style), (32, 64))
-    assert told.startswith("The data have 12 problems:\n- The scene ")
-    assert told.endswith("\n- and 7 more.")
-    assert len(told.splitlines()) == 7
+    text = message(check, dataclasses.replace(found, validation=found.style), (32, 64))
+    assert text.startswith("The data have 12 problems:\n- The scene ")
+    assert text.endswith("\n- and 7 more.")
+    assert len(text.splitlines()) == 7
 
 
 def test_check_names_what_is_wrong_with_a_scene(tmp_path):
     scenes = one_scene(tmp_path, rgb(4, 6), grey(4, 6))
     image, label = tmp_path / "image.png", tmp_path / "label.png"
     check(domains(scenes), (4, 6))
-    told = message(check, domains(scenes), (4, 7))
+    text = message(check, domains(scenes), (4, 7))
     rule = f"The image {image} must have at least the 4x7 pixels that are cut out of it"
-    assert told == f"{rule}; it has 4x6. Make frame and crop smaller."
+    assert text == f"{rule}; it has 4x6. Make frame and crop smaller."
     save(label, grey(5, 6))
-    told = message(check, domains(scenes), (4, 6))
-    assert told == f"The image {image} and its label must be of one size; they have 4x6 and 5x6 pixels."
-    assert told == message(check, domains(dataclasses.replace(scenes, size=(2, 2))), (2, 2))
+    text = message(check, domains(scenes), (4, 6))
+    assert text == f"The image {image} and its label must be of one size; they have 4x6 and 5x6 pixels."
+    assert text == message(check, domains(dataclasses.replace(scenes, size=(2, 2))), (2, 2))
     save(label, grey(value=9))
-    told = message(check, domains(scenes), (4, 6))
-    assert told == f"The label {label} may hold the values 0 to 1, 255; it holds 9 (24 pixels)."
+    text = message(check, domains(scenes), (4, 6))
+    assert text == f"The label {label} may hold the values 0 to 1, 255; it holds 9 (24 pixels)."
     image.write_bytes(image.read_bytes()[:45])
     assert message(check, domains(scenes), (4, 6)).startswith(f"The image {image} cannot be read (")
 
@@ -84,11 +84,11 @@ def test_check_wants_scenes_and_one_size_where_asked(tmp_path):
     whole = Files(tuple(p.images[0] for p in parts), tuple(p.labels[0] for p in parts), parts[0].values)
     check(domains(whole), (4, 6))
     check(domains(dataclasses.replace(whole, size=(4, 6))), (4, 6), same_size=True)
-    told = message(check, domains(whole), (4, 6), same_size=True)
+    text = message(check, domains(whole), (4, 6), same_size=True)
     rule = "The images of the set 'source' must be of one size; most have 4x6 pixels"
-    assert told == f"{rule}, {whole.name(2)} has 5x6. Set size=."
-    told = message(check, domains(whole, others={"night": Subset(whole, ())}), (4, 6))
-    assert told == "The set 'night' has no scenes."
+    assert text == f"{rule}, {whole.name(2)} has 5x6. Set size=."
+    text = message(check, domains(whole, others={"night": Subset(whole, ())}), (4, 6))
+    assert text == "The set 'night' has no scenes."
 
 
 class Made:
@@ -115,7 +115,7 @@ class Made:
 def test_scenes_that_are_no_files_are_checked_too():
     check(domains(Made(1)), (4, 6))
     check(domains(Made(IGNORE)), (4, 6))
-    told = message(check, domains(Made(1), test=Made(3)), (4, 6))
-    assert "- The label of scene 0 may hold the classes 0 to 1 and 255; it holds 3 (24 pixels).\n" in told
+    text = message(check, domains(Made(1), test=Made(3)), (4, 6))
+    assert "- The label of scene 0 may hold the classes 0 to 1 and 255; it holds 3 (24 pixels).\n" in text
     assert "- scene 1: there is no label." in message(check, domains(Made(1), test=Made(None)), (4, 6))
     assert "must be of one size; they have 5x6 and 4x6 pixels." in message(check, domains(Made(1, height=5)), (4, 6))

@@ -88,19 +88,19 @@ def test_a_wrong_root_is_explained(tmp_path, streets):
 def test_missing_labels_and_splits_are_explained(tmp_path):
     write_cityscapes(tmp_path, train=1, val=1)
     shutil.rmtree(tmp_path / "gtFine" / "val")
-    told = message(cityscapes.load, tmp_path, "val")
+    text = message(cityscapes.load, tmp_path, "val")
     folder = tmp_path / "gtFine" / "val"
     rule = f"Labels named *_labelTrainIds.png or *_labelIds.png are expected below {folder}; "
-    assert told == f"{rule}there is no folder {folder}."
+    assert text == f"{rule}there is no folder {folder}."
     shutil.rmtree(tmp_path / "gtFine")
     (tmp_path / "gtFine_trainvaltest.zip").touch()
-    told = message(cityscapes.load, tmp_path, "val")
-    assert told.startswith(f"{tmp_path} must hold the sub-folder 'gtFine'; ")
-    assert told.endswith("Unpack gtFine_trainvaltest.zip there.")
+    text = message(cityscapes.load, tmp_path, "val")
+    assert text.startswith(f"{tmp_path} must hold the sub-folder 'gtFine'; ")
+    assert text.endswith("Unpack gtFine_trainvaltest.zip there.")
     (tmp_path / "gtFine").mkdir()
     (tmp_path / "leftImg8bit" / "test").mkdir()
     folder = tmp_path / "leftImg8bit" / "test"
-    told = message(cityscapes.load, tmp_path, "test")
-    assert told == f"Images named *_leftImg8bit.png are expected below {folder}; {folder} is empty."
-    told = message(cityscapes.load, tmp_path, "validation")
-    assert told == "Cityscapes has the splits 'train', 'val', 'test'; got 'validation'. Did you mean 'val'?"
+    text = message(cityscapes.load, tmp_path, "test")
+    assert text == f"Images named *_leftImg8bit.png are expected below {folder}; {folder} is empty."
+    text = message(cityscapes.load, tmp_path, "validation")
+    assert text == "Cityscapes has the splits 'train', 'val', 'test'; got 'validation'. Did you mean 'val'?"
