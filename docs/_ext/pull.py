@@ -26,7 +26,7 @@ def main():
         axes.plot(mu, slope, style, color=colour, label=name, linewidth=2 if style == "-" else 1.3)
     axes.axhline(0, color="#bbbbbb", linewidth=0.8, zorder=0)
     axes.axvline(-1.2785, color="#d9541a", linewidth=0.8, linestyle=":")
-    axes.annotate("rests here:\nratio 0.28", (-1.2785, 0), (-5.6, 0.32), color="#d9541a",
+    axes.annotate("settles here:\nratio 0.28", (-1.2785, 0), (-5.6, 0.32), color="#d9541a",
                   arrowprops={"arrowstyle": "->", "color": "#d9541a"})  # fmt: skip
     axes.set(xlabel="exponent μ of one auxiliary term", ylabel="slope of the regularizer")
     axes.text(5.9, -0.2, "above 0: pulls down, below 0: pulls up", ha="right", fontsize=8, color="#666666")

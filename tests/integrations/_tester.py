@@ -80,7 +80,7 @@ def every_term_is_logged(adapter: Adapter, folder: Path) -> None:
     assert all(torch.tensor(values).isfinite().all() for values in logged.values())
 
 
-def two_processes_are_one(adapter: Adapter, folder: Path) -> None:
+def two_processes_match_one(adapter: Adapter, folder: Path) -> None:
     case = case_of(adapter)
     ranks = on_two_processes(adapter, folder, case)
     assert ranks[0].exponents == ranks[1].exponents
@@ -88,7 +88,7 @@ def two_processes_are_one(adapter: Adapter, folder: Path) -> None:
         assert_same(found, plain(case), adapter)
 
 
-def a_missing_package_is_one_sentence(adapter: Adapter, folder: Path) -> None:
+def a_missing_package_gets_the_pip_line(adapter: Adapter, folder: Path) -> None:
     hide = "; ".join(f"sys.modules[{package!r}] = None" for package in adapter.packages)
     code = f"import sys; {hide}; import trainonce.integrations.{adapter.integration}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -106,8 +106,8 @@ CHECKS = (
     schedules_reach_the_exponents,
     saved_and_resumed,
     every_term_is_logged,
-    two_processes_are_one,
-    a_missing_package_is_one_sentence,
+    two_processes_match_one,
+    a_missing_package_gets_the_pip_line,
 )
 
 

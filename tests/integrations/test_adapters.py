@@ -14,6 +14,6 @@ MODULES = ("_torch", "_lightning", "_transformers", "_accelerate")
 @pytest.mark.parametrize("module", MODULES)
 def test_adapter(module, check, tmp_path):
     adapter = importlib.import_module(module).ADAPTER
-    if check.__name__ == "a_missing_package_is_one_sentence" and not adapter.packages:
+    if check.__name__ == "a_missing_package_gets_the_pip_line" and not adapter.packages:
         pytest.skip("needs no package")
     check(adapter, tmp_path)
