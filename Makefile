@@ -42,8 +42,10 @@ CORE := $(filter-out tests/test_examples.py,$(wildcard tests/test_*.py)) tests/h
 check: lint types
 	$(BIN)/python -m pytest -q -m "not slow and not dist and not gpu" $(CORE)
 
+# One test process per core, each with one thread: small networks gain nothing from more.
+test: export OMP_NUM_THREADS ?= 1
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 adapters: .venv/ready-adapters
 	TRAINONCE_ADAPTERS=1 $(BIN)/python -m pytest tests/integrations docs/how-to/trainers docs/tutorials/lightning.md src/trainonce/integrations --table docs/how-to/trainers/table.md
