@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
-            return _run_together(command, asked) if command in (compare, run) else command(asked) or 0
+            return _run_together(command, asked) if command in (compare, run) else command(asked)
     except BrokenPipeError:  # the reader of our output has gone
         return 1
     except (Problem, StoppedError, ImportError, ValueError, OSError) as error:

@@ -19,7 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Learn loss weights in one training run, and see how that compares with searching for them.",
     )
     subparsers = parser.add_subparsers(metavar="COMMAND")
-    parser.set_defaults(command=lambda asked: parser.print_help())
+    parser.set_defaults(command=lambda asked: _print_help(parser))
     one = subparsers.add_parser(
         "compare",
         help="train a task under several plans and seeds, and report",
@@ -66,6 +66,11 @@ def build_parser() -> argparse.ArgumentParser:
     six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")
     six.set_defaults(command=commands.explain)
     return parser
+
+
+def _print_help(parser: argparse.ArgumentParser) -> int:
+    parser.print_help()
+    return 0
 
 
 def _task_arguments(parser: argparse.ArgumentParser) -> None:

@@ -123,17 +123,21 @@ def split(text: str) -> list[str]:
 
 def usage(name: str) -> str:
     """How a plan is written."""
-    parameters = list(inspect.signature(PLANS[name].make).parameters.values())[1:]
     named = [field.name for field in dataclasses.fields(Learned)] if PLANS[name].kind in OF_LEARNED else []
     by_name = ", ".join(f"{setting}=..." for setting in named) or "name=number, ..."
     words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: by_name}
-    shown = [words.get(p.kind, f"{p.name}=...") for p in parameters]
+    shown = [words.get(p.kind, f"{p.name}=...") for p in _parameters(name)]
     return f"{name}({', '.join(shown)})" if shown else name
+
+
+def _parameters(name: str) -> list[Parameter]:
+    """What a plan takes besides the task."""
+    return list(inspect.signature(PLANS[name].make).parameters.values())[1:]
 
 
 def _check_positional(name: str, values: Sequence[Any]) -> None:
     """Raise if the plan takes its settings by name alone, or none at all."""
-    parameters = list(inspect.signature(PLANS[name].make).parameters.values())[1:]
+    parameters = _parameters(name)
     if not values or any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
         return
     given = ", ".join(map(_format, values))
