@@ -40,6 +40,7 @@ class TaskInfo(Splits):
     about: str
     settings: Mapping[str, Any]
     identity: str
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def sign(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
 import functools
@@ -10,13 +9,12 @@ import hashlib
 import inspect
 import json
 import math
-import os
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainonce.study import torchrun
+from trainonce.study.identity import Describer, UnstableError, code_of, files_of
 from trainonce.terms import check_names
 from trainonce.text import did_you_mean, is_number, quoted
 
@@ -66,6 +64,7 @@ class Task(Splits):
     preload: tuple[str, ...] = ()
     incidental: tuple[str, ...] = ()
     version: int | None = None
+    ignore_files: tuple[str, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
@@ -103,47 +102,41 @@ class Task(Splits):
 
     @functools.cached_property
     def identity(self) -> str:
-        """What the results depend on: the source of the task's file and the settings. Comments do not count.
+        """What the results depend on: the settings, the task's file, and the files beside it that it imports.
 
-        A task with a version says itself when its results change; then its source does not count. Of a task in a
-        notebook only its own function counts, not what it calls in other cells.
+        Comments and docstrings do not count, nor does the block under ``if __name__ == "__main__":``. Of a task in a
+        notebook its function counts, with the functions, classes and plain values of other cells that it uses. A task
+        with a version says itself when its results change; then its code does not count.
         """
+        describer = Describer()
         metric = [self.metric, self.direction, self.select, self.report]
-        code = [self._source(), self._closure()] if self.version is None else [self.version]
-        content: list[Any] = [self.name, self.terms, metric, self._settings_as_json(), *code]
+        content: list[Any] = [self.name, self.terms, metric, self._describe_settings(describer)]
+        content += [self.version] if self.version is not None else self._describe_code(describer)
         if torchrun.world_size() > 1:  # each process has a batch of its own, so their number is a setting, too
             content.append(torchrun.world_size())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
-    def _settings_as_json(self) -> dict[str, Any]:
-        """The settings that matter, as JSON; what JSON cannot hold is written as Python prints it."""
-        plain = {}
+    def _describe_settings(self, describer: Describer) -> dict[str, Any]:
+        """The settings that matter."""
+        found: dict[str, Any] = {}
         for key, value in self.settings.items():
-            if key in self.incidental:
-                continue
-            plain[key] = json.loads(json.dumps(value, default=repr))
-            if " at 0x" in str(plain[key]):
+            try:
+                found |= {} if key in self.incidental else {key: describer.describe(value)}
+            except UnstableError as error:
                 raise ValueError(
-                    f"The setting {key!r} of the task {self.name!r} has no text that stays the same: {value!r}. Use "
-                    "a number, a string or a list of them."
-                )
-        return plain
+                    f"The setting {key!r} of the task {self.name!r} cannot be told apart from another in a later run: "
+                    f"{error}. Use a number, a string, a list of them, or a function."
+                ) from None
+        return found
 
-    def _closure(self) -> list[str]:
-        """What the function was made with, where that has a text that stays."""
-        cells = inspect.unwrap(self.function).__closure__ or ()
-        return [text for cell in cells if " at 0x" not in (text := repr(cell.cell_contents))]
-
-    def _source(self) -> str:
-        function = inspect.unwrap(self.function)
-        path = inspect.getsourcefile(function)
+    def _describe_code(self, describer: Describer) -> list[Any]:
         try:
-            if path is not None and path.endswith(".py") and os.path.isfile(path):
-                with open(path, encoding="utf-8") as file:
-                    return normalise_source(file.read(), function.__name__)
-            return normalise_source(textwrap.dedent(inspect.getsource(function)), function.__name__)  # a notebook's
-        except (OSError, TypeError, SyntaxError):
-            return repr(_code(function.__code__))
+            return code_of(self.function, describer, self.ignore_files)
+        except UnstableError as error:
+            raise ValueError(
+                f"The task {self.name!r} was made with a value that cannot be told apart from another in a later run: "
+                f"{error}. Use numbers, strings, tensors or functions, or give the task a version."
+            ) from None
 
     def info(self) -> dict[str, Any]:
         """What a report must know, as JSON."""
@@ -157,8 +150,9 @@ class Task(Splits):
             "unit": self.unit,
             "margin": self.margin,
             "about": self.about,
-            "settings": self._settings_as_json(),
+            "settings": {key: _as_json(v) for key, v in self.settings.items() if key not in self.incidental},
             "identity": self.identity,
+            "files": files_of(self.function, self.ignore_files) if self.version is None else {},
         }
 
 
@@ -176,6 +170,7 @@ def task(
     preload: Sequence[str] = (),
     incidental: Sequence[str] = (),
     version: int | None = None,
+    ignore_files: Sequence[str] = (),
     name: str | None = None,
 ) -> Callable[[TrainFunction], Task]:
     """Turn a training function into a task.
@@ -198,7 +193,9 @@ def task(
     :param incidental: Settings that the results do not depend on, such as where the data is. A study continues when
         they change, and its records do not contain them.
     :param version: A number that you raise when a change of the code changes the results, so that earlier trials are
-        not mixed with later ones. By default every change of the file counts.
+        not mixed with later ones. By default every change counts of the task's file and of those beside it, in its
+        folder or package, that it imports.
+    :param ignore_files: Which of those do not count, such as ``["plots.py", "pictures/*"]``.
     :param name: The task's name; by default the function's.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
@@ -241,6 +238,7 @@ def task(
             tuple(preload),
             tuple(incidental),
             version,
+            tuple(ignore_files),
             settings,
         )
 
@@ -262,33 +260,12 @@ def _settings(function: TrainFunction) -> dict[str, Any]:
     return found
 
 
-def _code(code: Any) -> Any:
-    """What a function does, where its source is not to be had."""
-    constants = [
-        _code(c) if inspect.iscode(c) else sorted(map(repr, c)) if isinstance(c, frozenset) else repr(c)
-        for c in code.co_consts
-    ]
-    return code.co_code, code.co_names, constants
+def _as_json(value: Any) -> Any:
+    """A setting for a report; what JSON cannot hold is written as Python names or prints it."""
 
+    def default(other: Any) -> Any:
+        if isinstance(other, set | frozenset):
+            return sorted(other, key=repr)
+        return getattr(other, "__qualname__", None) or repr(other)
 
-def normalise_source(source: str, function: str) -> str:
-    """The source as far as it computes: no comments, no layout, no docstrings, no decorator of the task itself."""
-
-    def dump(node: Any) -> Any:
-        if isinstance(node, list):
-            return [dump(child) for child in node if not _is_docstring(child)]
-        if not isinstance(node, ast.AST):
-            return repr(node)
-        constant = isinstance(node, ast.Constant)
-        fields = {
-            name: value for name, value in ast.iter_fields(node) if constant or (value is not None and value != [])
-        }
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            fields.pop("decorator_list", None)
-        return [type(node).__name__, {name: dump(value) for name, value in fields.items() if name != "kind"}]
-
-    return json.dumps(dump(ast.parse(source)))
-
-
-def _is_docstring(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return json.loads(json.dumps(value, default=default))

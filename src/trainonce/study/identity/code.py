@@ -1,0 +1,65 @@
+"""What counts of a task's function: its file and those beside it that it imports, and the values it was made with."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from trainonce.study.identity import imports, source, values
+from trainonce.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from trainonce.study.identity.values import Describer
+
+
+def code_of(function: Callable[..., Any], describer: Describer, ignored: Sequence[str] = ()) -> list[Any]:
+    """The function's code as JSON: its file, what it was made with, and the files beside it that they import.
+
+    :param describer: The one that has described the settings: their functions' files count, too.
+    :param ignored: Files that do not count, as paths or patterns; nor does what only they import.
+    """
+    chain = list(_unwrap(function))
+    inner = chain[-1]
+    path = values.file_of(inner)
+    if path is None:  # a notebook's
+        own: Any = [values.source_of(inner), describer.globals_of(inner)]
+    else:
+        own = source.file_text(path)
+    made_with = [closure for each in chain if (closure := describer.closure(each, *chain))]
+    if isinstance(function, MethodType):
+        made_with.append(describer.describe(function.__self__))
+    files = _other_files(path, describer.files, ignored)
+    return [own, made_with, *([sorted(map(list, files.items()))] if files else [])]
+
+
+def files_of(function: Callable[..., Any], ignored: Sequence[str] = ()) -> dict[str, str]:
+    """The function's file and those beside it that it imports, by name, each with a hash of its source."""
+    *_, inner = _unwrap(function)
+    path = values.file_of(inner)
+    return {} if path is None else {path.name: source.file_digest(path), **_other_files(path, (), ignored)}
+
+
+def _unwrap(function: Any) -> Iterable[FunctionType]:
+    """The function and those that its decorators have wrapped, the innermost last."""
+    while True:
+        yield getattr(function, "__func__", function)
+        if not hasattr(function, "__wrapped__"):
+            return
+        function = function.__wrapped__
+
+
+def _other_files(own: Path | None, others: Iterable[Path], ignored: Sequence[str]) -> dict[str, str]:
+    """The files that count besides the task's own, by name, each with a hash of its source."""
+    found = imports.neighbours(own, ignored) if own is not None else {}
+    for path in sorted({path for path in others if path != own}):
+        found |= {path.name: path, **imports.neighbours(path, ignored)}
+    for pattern in ignored:
+        if not any(imports.matches(name, [pattern]) for name in found):
+            raise ValueError(
+                f"ignore_files names files beside the task that it imports; {pattern!r} is none of them. It imports: "
+                f"{quoted(found) or 'none'}."
+            )
+    return {name: source.file_digest(path) for name, path in found.items() if not imports.matches(name, ignored)}

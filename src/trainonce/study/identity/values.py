@@ -1,0 +1,244 @@
+"""A value as JSON that is the same in every process, and different for values that train differently."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import enum
+import functools
+import hashlib
+import inspect
+import json
+import textwrap
+from pathlib import Path, PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trainonce.study.identity import imports, source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Values that Python prints in full.
+PRINTED = (enum.Enum, PurePath, complex, range, torch.dtype, torch.device)
+
+
+class UnstableError(TypeError):
+    """A value cannot be described so that every process describes it alike."""
+
+
+class Describer:
+    """Describes values as JSON. Of functions and classes the code counts, of tensors every number, of sets no order.
+
+    Objects count by what pickle would keep of them. ``files`` collects where the functions and classes come from that
+    are somebody's own; of those that are installed only the name counts.
+
+    >>> Describer().describe({"rate": 0.1, "kinds": {"b", "a"}, "where": torch.device("cpu")})
+    {'rate': 0.1, 'kinds': {'set': ['a', 'b']}, 'where': "device(type='cpu')"}
+    """
+
+    def __init__(self) -> None:
+        self.files: set[Path] = set()
+        self._known: dict[int, tuple[int, Any]] = {}  # the number of what was described, and itself, to keep its id
+
+    def describe(self, value: Any) -> Any:
+        """The value as JSON; raises :class:`UnstableError` for what cannot be described."""
+        match value:
+            case _ if isinstance(value, PRINTED):
+                return repr(value)
+            case None | bool() | int() | float() | str():
+                return value
+            case bytes() | bytearray():
+                return {"bytes": digest(bytes(value))}
+            case list() | tuple():
+                return [self.describe(each) for each in value]
+            case dict() if all(type(key) is str for key in value):
+                return {key: self.describe(each) for key, each in value.items()}
+            case dict():
+                return {"dict": _sorted([self.describe(key), self.describe(each)] for key, each in value.items())}
+            case set() | frozenset():
+                return {"set": _sorted(map(self.describe, value))}
+            case Tensor():
+                return {"tensor": [str(value.dtype), list(value.shape), _tensor_digest(value)]}
+            case BuiltinFunctionType() | ModuleType():
+                return _full_name(value)
+        if id(value) in self._known:
+            return {"again": self._known[id(value)][0]}
+        self._known[id(value)] = len(self._known), value
+        match value:
+            case functools.partial():
+                return {"partial": self.describe([value.func, value.args, value.keywords])}
+            case MethodType():
+                return {"method": self.describe([value.__self__, value.__func__])}
+            case FunctionType():
+                return self._function(value)
+            case type():
+                return self._class(value)
+        return {"object": self.describe(_reduce(value))}
+
+    def closure(self, function: FunctionType, *left_out: object) -> dict[str, Any]:
+        """The values of enclosing functions that a function uses, by their names."""
+        found = {}
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                content = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+            if any(content is each for each in left_out):
+                continue
+            try:
+                found[name] = self.describe(content)
+            except UnstableError as error:
+                raise UnstableError(f"{name} = {error}") from None
+        return found
+
+    def _function(self, function: FunctionType) -> Any:
+        parts = {
+            "closure": self.closure(function),
+            "defaults": self.describe([function.__defaults__ or (), function.__kwdefaults__ or {}]),
+        }
+        path = file_of(function)
+        if path is not None and not imports.is_local(path):
+            return {"function": _full_name(function)} | {name: part for name, part in parts.items() if any(part)}
+        return {"function": function.__qualname__, "source": self._own(path, function), **parts}
+
+    def _own(self, path: Path | None, function: FunctionType) -> Any:
+        """The function's own source; its file is collected, or, if it has none, the globals that it uses are added."""
+        if path is not None:
+            self.files.add(path)
+            return source_of(function)
+        return [source_of(function), self.globals_of(function)]
+
+    def _class(self, kind: type) -> Any:
+        path = file_of(kind)
+        if path is not None and imports.is_local(path):
+            self.files.add(path)
+        elif path is not None or not any(isinstance(member, FunctionType) for member in vars(kind).values()):
+            return {"class": _full_name(kind)}
+        members = {
+            name: self.describe(getattr(member, "__func__", member))
+            for name, member in sorted(vars(kind).items())
+            if isinstance(member, FunctionType | classmethod | staticmethod) or _is_plain(member)
+        }
+        return {"class": kind.__qualname__, "bases": self.describe(kind.__bases__), "members": members}
+
+    def globals_of(self, function: FunctionType) -> dict[str, Any]:
+        """What a function of a notebook takes from other cells: functions, classes, and plain values."""
+        names = sorted(set(_names(function.__code__)) & function.__globals__.keys())
+        values = {name: function.__globals__[name] for name in names}
+        return {
+            name: self.describe(value)
+            for name, value in values.items()
+            if _is_plain(value) or (isinstance(value, FunctionType | type) and value.__module__ == function.__module__)
+        }
+
+
+def digest(content: bytes) -> str:
+    """A short name for some bytes."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+# Code
+
+
+def file_of(code: Any) -> Path | None:
+    """The file in which a function or a class is written, if there is one."""
+    try:
+        path = inspect.getsourcefile(code)
+    except TypeError:
+        return None
+    return Path(path) if path is not None and path.endswith(".py") and Path(path).is_file() else None
+
+
+def source_of(function: FunctionType) -> str:
+    """A function's own source as far as it computes; its compiled code where there is no source, or no single one."""
+    code = function.__code__
+    try:
+        if (path := file_of(function)) is not None:
+            tree, first = source.parse(path), code.co_firstlineno
+        else:
+            tree, first = ast.parse(textwrap.dedent(inspect.getsource(function))), 1
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return _compiled(code)
+    nodes = ast.walk(tree) if tree is not None else ()
+    found = [node for node in nodes if _first_line(node) == first and _name(node) == code.co_name]
+    return source.normalise(found[0], global_names(function)) if len(found) == 1 else _compiled(code)
+
+
+def _first_line(node: ast.AST) -> int | None:
+    decorators = getattr(node, "decorator_list", None) or [node]
+    return getattr(decorators[0], "lineno", None)
+
+
+def _name(node: ast.AST) -> str | None:
+    return "<lambda>" if isinstance(node, ast.Lambda) else getattr(node, "name", None)
+
+
+def global_names(function: FunctionType) -> dict[str, str]:
+    """What a function's global names stand for, of modules and functions."""
+    values = function.__globals__.items()
+    return {name: _full_name(value) for name, value in values if inspect.ismodule(value) or inspect.isfunction(value)}
+
+
+def _compiled(code: CodeType) -> str:
+    constants = [
+        _compiled(c) if inspect.iscode(c) else sorted(map(repr, c)) if isinstance(c, frozenset) else repr(c)
+        for c in code.co_consts
+    ]
+    return repr((code.co_code, code.co_names, constants))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """All names that a function and those inside it use."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            yield from _names(constant)
+
+
+def _full_name(value: Any) -> str:
+    if inspect.ismodule(value):
+        return value.__name__
+    return f"{getattr(value, '__module__', None) or 'builtins'}.{value.__qualname__}"
+
+
+# Values
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is data: numbers, text, tensors, and containers of them."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | Tensor():
+            return True
+        case list() | tuple() | set() | frozenset():
+            return all(map(_is_plain, value))
+        case dict():
+            return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
+    return isinstance(value, PRINTED)
+
+
+def _sorted(parts: Any) -> list[Any]:
+    return sorted(parts, key=json.dumps)
+
+
+def _tensor_digest(value: Tensor) -> str:
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+        raise UnstableError(f"a tensor of layout {value.layout}")
+    flat = value.detach().cpu().contiguous()
+    return digest(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b"")
+
+
+def _reduce(value: Any) -> list[Any]:
+    """What pickle would keep of an object."""
+    try:
+        if type(value) is object:
+            raise TypeError
+        kept = value.__reduce_ex__(4)
+    except Exception:  # whatever an object says that is not meant to be kept
+        raise UnstableError(repr(value)) from None
+    if isinstance(kept, str):
+        return [_full_name(type(value)), kept]
+    return [list(part) if hasattr(part, "__next__") else part for part in kept]

@@ -1,0 +1,159 @@
+"""Which changes make another task of it: decorators, what it was made with, and the files that it imports."""
+
+import functools
+import importlib.util
+import sys
+import threading
+
+import pytest
+import torch
+
+from trainonce.study import task
+
+TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize", "name": "it"}
+
+FILE = """
+from trainonce.study import task
+from model import width
+{more}
+@task(terms=["a", "b"], metric="error", direction="minimize"{given})
+{decorator}
+def it(trial, *, steps=1):
+    return width
+"""
+WITH_BIAS = """
+import functools
+def with_bias(bias):
+    def decorate(function):
+        {wraps}
+        def wrapper(trial, *, steps=1):
+            return function(trial, steps=steps) + bias
+        return wrapper
+    return decorate
+"""
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """The task of a file that is written anew, with its neighbour model.py."""
+    monkeypatch.syspath_prepend(tmp_path)
+    count = iter(range(100))
+
+    def write_and_load(more="", given="", decorator="", model="width = 1", files=()):
+        folder = tmp_path / str(next(count))
+        folder.mkdir()
+        for name, text in {"model.py": model, **dict(files)}.items():
+            (folder / name).write_text(text)
+        (folder / "it.py").write_text(FILE.format(more=more, given=given, decorator=decorator))
+        monkeypatch.syspath_prepend(folder)
+        spec = importlib.util.spec_from_file_location(f"{folder.parent.name}_{folder.name}", folder / "it.py")
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        for name in ("model", "plots"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        spec.loader.exec_module(module)
+        return module.it
+
+    return write_and_load
+
+
+def test_a_change_in_an_imported_file_counts_and_a_comment_does_not(load):
+    first = load().identity
+    assert load(model="width = 1  # wide enough").identity == first
+    assert load(model="width = 2").identity != first
+
+
+def test_a_file_may_be_left_out(load):
+    plots = [{"plots.py": "COLOUR = 1"}, {"plots.py": "COLOUR = 2"}]
+    seen = {load("import plots", files=each).identity for each in plots}
+    assert len(seen) == 2
+    ignored = {load("import plots", ', ignore_files=["plots.py"]', files=each).identity for each in plots}
+    assert len(ignored) == 1
+    assert ignored.isdisjoint(seen)
+    assert load("import plots", ', ignore_files=["*"]', files=plots[0], model="width = 3").identity in {
+        load("import plots", ', ignore_files=["*"]', files=plots[1]).identity
+    }
+
+
+def test_a_file_that_is_not_imported_cannot_be_left_out(load):
+    with pytest.raises(
+        ValueError, match=r"^ignore_files names files .* 'plot.py' is none of them\. It imports: 'model"
+    ):
+        load(given=', ignore_files=["plot.py"]').identity  # noqa: B018
+
+
+@pytest.mark.parametrize("wraps", ["@functools.wraps(function)", ""])
+def test_what_other_decorators_are_given_counts(load, wraps):
+    def made(bias, given=""):
+        return load(WITH_BIAS.format(wraps=wraps), f"{given}, name='it'", f"@with_bias({bias})").identity
+
+    assert made(0) == made(0) == made(0, ", margin=2.0")
+    assert made(0) != made(100)
+
+
+def test_a_decorator_that_is_applied_as_a_function_counts_with_what_it_was_given():
+    def with_bias(bias, function):
+        @functools.wraps(function)
+        def wrapper(trial, *, steps=1):
+            return function(trial, steps=steps) + bias
+
+        return wrapper
+
+    def train(trial, *, steps=1): ...
+
+    one, same, other = (task(**TWO)(with_bias(bias, train)).identity for bias in (0, 0, 100))
+    assert one == same != other
+
+
+def test_what_a_task_was_made_with_counts():
+    def made(value):
+        @task(**TWO)
+        @torch.enable_grad()
+        def train(trial):
+            return value
+
+        return train.identity
+
+    numbers = torch.arange(5000.0)
+    values = [1, 2, {"a"}, numbers, numbers + (numbers == 1000), lambda x: x, lambda x: x + 1, torch.relu]
+    assert len({made(value) for value in values}) == len(values)
+    assert made({"b", "a"}) == made({"a", "b"})
+    assert made(numbers) == made(numbers.clone())
+
+
+def test_the_object_of_a_method_counts():
+    class Trainer:
+        def __init__(self, width):
+            self.width = width
+
+        def train(self, trial, *, steps=1): ...
+
+    one, same, other = (task(**TWO)(Trainer(width).train).identity for width in (1, 1, 2))
+    assert one == same != other
+
+
+def test_what_cannot_be_told_apart_is_refused_in_one_sentence():
+    lock = threading.Lock()
+
+    @task(**TWO)
+    def train(trial):
+        return lock
+
+    with pytest.raises(
+        ValueError, match=r"^The task 'it' was made with a value that cannot .*: lock = <unlocked .*>\. "
+    ):
+        train.identity  # noqa: B018
+    assert task(**TWO, version=1)(train.function).identity
+
+
+def test_a_task_without_a_file_is_known_by_its_code_and_what_it_uses():
+    def made(text, number=1):
+        scope = {"__name__": "notebook", "task": task, "TWO": TWO, "number": number}
+        exec(compile(text, "<nowhere>", "exec"), scope)
+        return scope["f"].identity
+
+    text = "def g(x): return x + 1\n@task(**TWO)\ndef f(trial):\n    def inner(): return g(number)\n    return inner()"
+    assert made(text) == made(text)
+    assert (
+        len({made(text), made(text, 2), made(text.replace("x + 1", "x + 2")), made(text.replace("return i", "i"))}) == 4
+    )

@@ -1,0 +1,115 @@
+"""Which imported files are the task's own."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import trainonce
+from trainonce.study.identity.imports import is_local, neighbours
+
+
+def write(folder, files):
+    """Write files by the names of their modules; gives the path of the first."""
+    paths = [folder / f"{name.replace('.', '/')}.py" for name in files]
+    for path, text in zip(paths, files.values(), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return paths[0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import model",
+        "import model as m",
+        "import json, model",
+        "from model import Net",
+        "from model import *",
+        "def f():\n    from model import Net",
+        "try:\n    import model\nexcept ImportError:\n    pass",
+        "from TYPES import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n    import model",
+    ],
+)
+def test_a_module_in_the_same_folder_counts(tmp_path, statement):
+    file = write(tmp_path, {"task": statement, "model": "class Net: ...", "other": ""})
+    assert neighbours(file) == {"model.py": tmp_path / "model.py"}
+
+
+def test_what_an_imported_file_imports_counts_and_circles_end(tmp_path):
+    file = write(tmp_path, {"task": "import a", "a": "import b", "b": "import a, task, c", "c": ""})
+    assert sorted(neighbours(file)) == ["a.py", "b.py", "c.py"]
+
+
+def test_folders_beside_the_task_count_with_or_without_an_init(tmp_path):
+    files = {"task": "import nets.small\nfrom parts import blocks, VERSION", "nets.small": "", "nets.large": ""}
+    parts = {"parts.__init__": "VERSION = 1", "parts.blocks": "from . import layers", "parts.unused": ""}
+    file = write(tmp_path, files | parts | {"parts.layers": "from ..nets import large"})
+    names = ["nets/large.py", "nets/small.py", "parts/__init__.py", "parts/blocks.py", "parts/layers.py"]
+    assert sorted(neighbours(file)) == names
+
+
+def test_a_task_in_a_package_follows_the_package_and_not_its_siblings(tmp_path):
+    files = {
+        "mine.tasks.one": "from mine.model import Net\nfrom ..losses import l1\nimport beside\nimport sibling",
+        "mine.tasks.__init__": "",
+        "mine.model": "",
+        "mine.losses": "from mine import VERSION",
+        "mine.tasks.beside": "",
+        "mine.__init__": "from mine import unused\nVERSION = 1",
+        "mine.unused": "",
+        "sibling": "",
+    }
+    file = write(tmp_path, files)
+    found = ["mine/__init__.py", "mine/losses.py", "mine/model.py", "mine/tasks/beside.py", "mine/unused.py"]
+    assert sorted(neighbours(file)) == found
+    (tmp_path / "mine/losses.py").write_text("")  # the package itself is only on the way now
+    assert sorted(neighbours(file)) == ["mine/losses.py", "mine/model.py", "mine/tasks/beside.py"]
+
+
+def test_what_only_type_checkers_import_does_not_count(tmp_path):
+    guarded = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import model"
+    assert neighbours(write(tmp_path, {"task": guarded, "model": ""})) == {}
+
+
+def test_installed_packages_pythons_library_and_trainonce_do_not_count(tmp_path):
+    file = write(tmp_path, {"task": "import torch, json, trainonce, pytest\nfrom trainonce.study import task"})
+    assert neighbours(file) == {}
+    assert not is_local(Path(pytest.__file__))
+    assert not is_local(Path(os.__file__))
+    assert not is_local(Path(trainonce.__file__))
+    assert is_local(file)
+
+
+def test_a_recipe_counts_with_the_recipes_that_it_imports():
+    recipes = Path(trainonce.__file__).parent / "recipes"
+    assert list(neighbours(recipes / "distillation.py")) == ["trainonce/recipes/digits.py"]
+    assert is_local(recipes / "digits.py")
+
+
+def test_a_module_among_the_installed_packages_counts_alone(tmp_path, monkeypatch):
+    import trainonce.study.identity.imports as module
+
+    installed = tmp_path / "site-packages"
+    monkeypatch.setattr(module, "_installed", lambda: frozenset([installed]))
+    assert neighbours(write(installed, {"task": "import model", "model": ""})) == {}
+    package = {"pkg.task": "from pkg import net\nimport model", "pkg.__init__": "", "pkg.net": ""}
+    assert list(neighbours(write(installed, package))) == ["pkg/net.py"]
+
+
+def test_an_ignored_file_hides_what_only_it_imports(tmp_path):
+    file = write(
+        tmp_path, {"task": "import model, plots", "plots": "import colours, model", "model": "", "colours": ""}
+    )
+    assert list(neighbours(file, ["plots.py"])) == ["model.py", "plots.py"]
+
+
+def test_a_broken_neighbour_counts_and_is_not_followed(tmp_path):
+    files = {"task": "import model", "model": "import other\nx = (", "other": ""}
+    assert list(neighbours(write(tmp_path, files))) == ["model.py"]
+
+
+def test_links_to_folders_do_not_matter(tmp_path):
+    write(tmp_path / "real", {"task": "import model", "model": ""})
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert list(neighbours(tmp_path / "link/task.py")) == ["model.py"]
