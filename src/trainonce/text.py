@@ -1,4 +1,4 @@
-"""Parts of error messages: quoted names, suggestions for misspelled ones, and checks of numbers."""
+"""Parts of messages and names: quoted names, suggestions for misspelled ones, numbers and checks of them."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ def is_number(value: object) -> bool:
 def is_positive(value: object) -> bool:
     """Whether it is a finite real number above 0."""
     return is_number(value) and 0 < cast("float", value) < math.inf
+
+
+def exact(value: float) -> str:
+    """The shortest text that reads back as the same number.
+
+    >>> exact(0.1), exact(2.0), exact(20240601), exact(2.00000001), exact(1e-5)
+    ('0.1', '2', '20240601', '2.00000001', '1e-05')
+    """
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    number = float(value)  # numpy's, too
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 def quoted(names: Iterable[object]) -> str:

@@ -14,6 +14,7 @@ import _tasks
 import pytest
 
 from trainonce import cli
+from trainonce.study import Summary
 from trainonce.study.plans import KINDS, PLANS
 from trainonce.study.store import Store
 
@@ -158,6 +159,12 @@ def test_run_speaks_of_its_own_training_only(tmp_path, capsys):
     assert capsys.readouterr().out.count("validation/error") == 1
 
 
+def test_plans_may_be_given_one_by_one(tmp_path):
+    out, given = tmp_path / "out", ("--seeds=1", "--workers=0", "--no-report")
+    assert run("compare", TASK, "--plans=uniform", "--plans=base,fixed(1,2,3)", "--out", out, *given) == 0
+    assert [row.plan for row in Summary.read(out).rows] == ["uniform", "base", "fixed(1,2,3)"]
+
+
 def test_seeds_may_be_listed(tmp_path, capsys):
     assert run("compare", TASK, "--plans=uniform", "--seeds=3,7", "--out", tmp_path, "--workers=0", "--no-report") == 0
     assert "; seeds 3, 7." in capsys.readouterr().out
@@ -181,6 +188,8 @@ BROKEN = f"{TASKS}:troubled"
         (["compare", "no.such.module:task"], r"no\.such\.module:task cannot be loaded: ModuleNotFoundError"),
         (["compare", TASK, "--plans", "gird"], r"There is no plan 'gird'; .*Did you mean 'grid'\?"),
         (["compare", TASK, "--plans", "one-shot(init=-1)"], r"init is a ratio to the base weight, above 0; got -1\."),
+        (["compare", TASK, "--plans", "grid(1),uniform,grid(1.0)"], r"The plan 'grid\(1\)' is given twice\."),
+        (["compare", TASK, "--plans", "grid", "--plans", "uniform,grid"], r"The plan 'grid' is given twice\."),
         (["compare", TASK, "--plans", ","], r"The study has no plan"),
         (["compare", TASK, "--set", "lr"], r"--set takes key=value; got 'lr'\."),
         (["compare", TASK, "--set", "rate=1"], r"The task 'line' has no setting 'rate'"),

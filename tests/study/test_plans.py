@@ -1,16 +1,18 @@
 """Plans: what each name means, and one sentence for each mistake in writing one."""
 
 import math
+import random
 from pathlib import Path
 from typing import get_args
 
 import _tasks
+import numpy as np
 import pytest
 
 from trainonce.report.drawing.style import COLOURS
 from trainonce.study import task
-from trainonce.study.plans import KINDS, PLANS, Kind, parse, split
-from trainonce.study.weightings import Final, Fixed, Learned, Replay
+from trainonce.study.plans import KINDS, PLANS, Kind, build, parse, split
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, labels
 from trainonce.study.weightings.peers import Peer
 
 THREE = _tasks.line
@@ -100,6 +102,70 @@ def test_searches_and_peers():
     assert parse("dwa(temperature=3,epoch=4)", two).weightings == (Peer("dwa", {"temperature": 3}, 4),)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("random(seed=20240601)", "random(seed=20240602)"),
+        ("one-shot(decay=2.00000001)", "one-shot(decay=2.00000002)"),
+        ("grid(0.1234567)", "grid(0.1234568)"),
+        ("grid(small=1/1.0000001,flat=1)", "grid(small=1/1.0000002,flat=1)"),
+        ("tpe(high=1000001)", "tpe(high=1000002)"),
+        ("dwa(temperature=2.0000001)", "dwa(temperature=2.0000002)"),
+    ],
+)
+def test_different_plans_have_different_names(one, other):
+    assert parse(one, THREE).name == one
+    assert parse(other, THREE).name == other
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("grid(0.1, 1.0, 10)", "grid(0.1,1,10)"),
+        ("one-shot(init=1)", "one-shot(init=1)"),
+        ("one-shot(init=1.0,decay=2e0)", "one-shot(init=1,decay=2)"),
+        ("grid(1e-5,100.)", "grid(1e-05,100)"),
+        ("tpe(trials=30)", "tpe(trials=30)"),
+    ],
+)
+def test_names_are_short_where_that_says_all(text, name):
+    assert parse(text, THREE).name == name
+
+
+def test_a_name_reads_back_as_the_same_plan():
+    rng = random.Random(0)
+    values = [rng.uniform(0, 1) * 10.0 ** rng.randint(-12, 12) for _ in range(50)] + [
+        1e-300,
+        1e22,
+        0.1 + 0.2,
+        3_000_000,
+    ]
+    for value in [*values, np.float32(0.1), np.int64(20240601)]:
+        plan = build("one-shot", [], {"decay": value}, THREE)
+        again = parse(plan.name, THREE)
+        assert (again.name, again.weightings) == (plan.name, plan.weightings)
+
+
+@pytest.mark.parametrize("text", ["tpe(trials=2000000)", "dwa(epoch=2000000)"])
+def test_a_large_whole_number_reads_back_as_one(text):
+    assert parse(parse(text, THREE).name, THREE) == parse(text, THREE)
+
+
+def test_labels_within_a_plan_differ():
+    grid = parse("grid(small=1.0001/1.0002/3,flat=1)", THREE)
+    assert labels(grid.weightings) == ["1 : 1.0001 : 1", "1 : 1.0002 : 1", "1 : 3 : 1"]
+    sweep = parse("sweep-decay(2,2.0000001,2.00000000001,5)", THREE)
+    assert labels(sweep.weightings)[-1] == "init 0.1, decay 5"
+    peers = [Peer("dwa", {"temperature": t}) for t in (1.0, 1 + 1e-13)]
+    for weightings in (sweep.weightings, peers, [Final(p) for p in sweep.weightings]):
+        assert len(set(labels(weightings))) == len(weightings)
+    assert labels([Fixed((0.5, 0.5))] * 2) == ["1 : 1"] * 2  # the same in two seeds of a search
+
+
+def test_a_value_given_twice_is_one_point_in_sweeps_too():
+    assert [p.init for p in parse("sweep-init(0.1,1,0.1)", THREE).weightings] == [0.1, 1]
+
+
 def test_commas_inside_brackets_do_not_separate_plans():
     assert split("one-shot(init=1,decay=2), grid(0.1,1),uniform") == [
         "one-shot(init=1,decay=2)",
@@ -119,6 +185,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("one-shot(init=big)", r"init is a ratio to the base weight, above 0; got 'big'"),
         ("one-shot(decay=-1)", r"decay must be a number of at least 0; got -1"),
         ("one-shot(preset=best)", r"preset is one of 'paper', 'softplus'; got 'best'"),
+        ("one-shot(init=1,init=2)", r"'one-shot' gets the setting 'init' twice, in 'one-shot\(init=1,init=2\)'\."),
         ("uniform(3)", r"The plan 'uniform' takes no settings; got 3\. Write uniform\."),
         (
             "tpe(5)",

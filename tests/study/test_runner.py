@@ -36,6 +36,35 @@ def test_a_second_run_does_nothing_and_new_plans_and_seeds_add_to_it(tmp_path):
     assert len(records(tmp_path)) == len(before) + 1  # uniform is a point of the grid: only seed 2 is new
 
 
+def test_plans_that_differ_in_a_late_digit_all_run(tmp_path):
+    plans = [
+        "random(trials=2,seed=20240601)",
+        "random(trials=2,seed=20240602)",
+        "one-shot(decay=2.00000001)",
+        "one-shot",
+    ]
+    summary = study(tmp_path, plans=plans, seeds=1, steps=1).run(workers=0, show=False)
+    assert [row.plan for row in summary.rows] == plans
+    assert len(records(tmp_path)) == 6
+
+
+def test_a_plan_that_is_added_twice_is_one_sentence(tmp_path):
+    made = study(tmp_path, plans=["grid(0.1,1)", "random"])
+    with pytest.raises(ValueError, match=r"The plan 'grid\(0.1,1\)' is given twice\. .* leave one out\."):
+        made.add("grid", 0.1, 1.0)
+    made.add("random(seed=0)")  # written in another way: another row, the same trials
+    assert [plan.name for plan in made.plans] == ["grid(0.1,1)", "random", "random(seed=0)"]
+    assert len(keys_of(made)) == 2 * (4 + 9)
+
+
+def test_points_that_are_close_have_labels_of_their_own(tmp_path):
+    made = study(tmp_path, plans=["grid(small=1.0001/1.0002,flat=1)"], seeds=1, steps=1)
+    shown = [item.label(item.keys[0]) for item in made.items()]
+    assert len(set(shown)) == 2
+    (row,) = made.run(workers=0, show=False).rows
+    assert [o.label for o in row.outcomes] == ["1 : 1.0001 : 1", "1 : 1.0002 : 1"]
+
+
 def test_other_settings_are_another_study_in_the_same_folder(tmp_path):
     study(tmp_path).run(workers=0, show=False)
     changed = study(tmp_path, plans=["uniform"], steps=5)

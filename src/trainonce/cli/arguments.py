@@ -9,9 +9,6 @@ from pathlib import Path
 from trainonce.cli import commands
 from trainonce.study import layout
 
-#: The plans of a comparison that names none.
-PLANS = "one-shot,grid,uniform,base,final,replay"
-
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -27,7 +24,8 @@ def build_parser() -> argparse.ArgumentParser:
         "same command goes on where it was.",
     )
     _task_arguments(one)
-    one.add_argument("--plans", default=PLANS, metavar="LIST", help=f"plans, see 'trainonce plans' (default: {PLANS})")
+    default = f"(default: {commands.PLANS})"
+    one.add_argument("--plans", action="append", metavar="LIST", help=f"plans, see 'trainonce plans' {default}")
     one.add_argument("--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 10,11,12 (default: 3)")
     one.add_argument(
         "--margin", type=_positive, help="acceptable loss in the metric, for the verdict (default: the task's)"

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
     from trainonce.study import Study
 
+#: The plans of a comparison that names none.
+PLANS = "one-shot,grid,uniform,base,final,replay"
+
 
 def compare(asked: argparse.Namespace) -> int:
     from trainonce.study import sentences
 
     _check_report(asked)
-    study = _study(asked, asked.plans, asked.seeds)
+    study = _study(asked, ",".join(asked.plans or [PLANS]), asked.seeds)
     count = len({key for item in study.items() for key in item.keys})
     task, out = study.task, study.store.shown
     names = ", ".join(plan.name for plan in study.plans)
@@ -96,12 +99,12 @@ def recipes(asked: argparse.Namespace) -> int:
 
 
 def list_plans(asked: argparse.Namespace) -> int:
-    from trainonce.study.plans import KINDS, PLANS
+    from trainonce.study import plans
 
-    width = max(map(len, PLANS)) + 4
-    for kind, title in KINDS.items():
+    width = max(map(len, plans.PLANS)) + 4
+    for kind, title in plans.KINDS.items():
         print(title)
-        for name, plan in PLANS.items():
+        for name, plan in plans.PLANS.items():
             if plan.kind == kind:
                 print(textwrap.fill(f"{f'  {name}':<{width}}{plan.about}", 100, subsequent_indent=" " * width))
         print()
@@ -131,8 +134,7 @@ def _study(asked: argparse.Namespace, plan_texts: str, seeds: int | list[int], s
 
     task = load_task(asked.task).using(**read_settings(asked))
     texts = plans.split(plan_texts)
-    for text in texts:
-        plans.parse(text, task)  # before a folder is made
+    plans.check_different([plans.parse(text, task) for text in texts])  # before a folder is made
     study = Study(task, asked.out or Path("out") / f"{task.name}{suffix}", seeds=seeds)
     if getattr(asked, "margin", None) is not None:
         study.margin = asked.margin

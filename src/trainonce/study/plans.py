@@ -13,13 +13,14 @@ import itertools
 import math
 import random
 import re
+from collections import Counter
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.search import RUNGS, Search
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
 from trainonce.study.weightings.peers import LEFT_OUT, PEERS, Peer
-from trainonce.text import did_you_mean, is_number, names_error, quoted
+from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,8 @@ def parse(text: str, task: Task) -> Plan:
     settings: dict[str, Any] = {}
     for part in split(inside or ""):
         key, equals, value = part.rpartition("=")
+        if key.strip() in settings:
+            raise ValueError(f"The plan {name!r} gets the setting {key.strip()!r} twice, in {text!r}. Give it once.")
         if equals:
             settings[key.strip()] = _value(value)
         else:
@@ -105,8 +108,15 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
     except (TypeError, ArithmeticError) as error:
         text = re.sub(r"^_\w+\(\) |^\S*make\(\) ", "it ", str(error))
         raise ValueError(f"The plan {title!r} cannot be made: {text}. It is written {usage(name)}.") from None
-    unique = tuple(dict.fromkeys(made)) if all(isinstance(p, Fixed) for p in made) else tuple(made)
-    return Plan(title, kind, unique)
+    unique = {repr(weighting): weighting for weighting in made}  # a grid of 1,1 has one point
+    return Plan(title, kind, tuple(unique.values()))
+
+
+def check_different(plans: Sequence[Plan]) -> None:
+    """Raise if a plan is there twice."""
+    repeated = next((name for name, count in Counter(plan.name for plan in plans).items() if count > 1), None)
+    if repeated is not None:
+        raise ValueError(f"The plan {repeated!r} is given twice. A study compares different plans: leave one out.")
 
 
 def split(text: str) -> list[str]:
@@ -162,7 +172,7 @@ def _value(text: str) -> Any:
 
 def _format(value: Any) -> str:
     return (
-        "/".join(map(_format, value)) if isinstance(value, tuple) else f"{value:g}" if is_number(value) else str(value)
+        "/".join(map(_format, value)) if isinstance(value, tuple) else exact(value) if is_number(value) else str(value)
     )
 
 

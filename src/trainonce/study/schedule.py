@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainonce.study.executors.base import Job
-from trainonce.study.weightings import Weighting, key_of
+from trainonce.study.weightings import Weighting, key_of, labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,12 +30,14 @@ class Item:
     weighting: Weighting | None = None
     search: Search | None = None
     source: str | None = None  # the key of the trial that the weighting needs
+    point: str = ""  # what distinguishes the weighting within the plan
 
     @classmethod
-    def of_weighting(cls, plan: str, seed: int, weighting: Weighting, identity: str) -> Item:
+    def of_weighting(cls, plan: str, seed: int, weighting: Weighting, identity: str, label: str | None = None) -> Item:
         needed = weighting.needs(seed)
         source = None if needed is None else key_of(identity, *needed)
-        return cls(plan, seed, (key_of(identity, weighting, seed),), weighting, source=source)
+        point = weighting.label if label is None else label
+        return cls(plan, seed, (key_of(identity, weighting, seed),), weighting, source=source, point=point)
 
     @classmethod
     def of_search(cls, plan: str, seed: int, search: Search, identity: str) -> Item:
@@ -44,8 +46,7 @@ class Item:
     def label(self, key: str) -> str:
         if self.search is not None:
             return f"{self.plan} {self.keys.index(key) + 1}/{self.search.trials}"
-        assert self.weighting is not None
-        return f"{self.plan} {self.weighting.label}" if self.weighting.label not in self.plan else self.plan
+        return f"{self.plan} {self.point}" if self.point not in self.plan else self.plan
 
 
 def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[Item]:
@@ -54,7 +55,8 @@ def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[It
     for seed, plan in itertools.product(seeds, sorted(plans, key=lambda p: p.kind == "sweep")):
         if plan.search is not None:
             everything.append(Item.of_search(plan.name, seed, plan.search, identity))
-        everything += [Item.of_weighting(plan.name, seed, weighting, identity) for weighting in plan.weightings]
+        points = zip(plan.weightings, labels(plan.weightings), strict=True)
+        everything += [Item.of_weighting(plan.name, seed, weighting, identity, label) for weighting, label in points]
     return _with_sources(everything, identity)
 
 

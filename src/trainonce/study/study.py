@@ -58,7 +58,8 @@ class Study:
     def add(self, plan: str, *values: Any, **settings: Any) -> Self:
         """Add a plan, as on the command line: ``study.add("grid(0.1,1,10)")``, or ``study.add("grid", 0.1, 1, 10)``."""
         made = plans.build(plan, values, settings, self.task) if values or settings else plans.parse(plan, self.task)
-        self.plans = [p for p in self.plans if p.name != made.name] + [made]
+        plans.check_different([*self.plans, made])
+        self.plans.append(made)
         return self
 
     def run(

@@ -14,7 +14,7 @@ from trainonce.study.record import Record, read_weighting
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 from trainonce.study.task import Splits
-from trainonce.study.weightings import Weighting, key_of
+from trainonce.study.weightings import Weighting, key_of, labels
 
 if TYPE_CHECKING:
     import os
@@ -191,7 +191,8 @@ class Summary:
             chosen = _best_of_each_seed(outcomes, seeds, self.task)
         else:
             weightings = [read_weighting(content) for content in plan["points"]]
-            outcomes = [self._outcome(weighting, seeds) for weighting in weightings]
+            named = zip(labels(weightings), weightings, strict=True)
+            outcomes = [self._outcome(label, weighting, seeds) for label, weighting in named]
             chosen = best(outcomes, self.task)
         if not any(key in self._all for key in keys):
             return None
@@ -214,16 +215,15 @@ class Summary:
         records = self._all.get(key)
         return records[-1] if records else None
 
-    def _outcome(self, weighting: Weighting, seeds: Iterable[int]) -> Outcome:
+    def _outcome(self, label: str, weighting: Weighting, seeds: Iterable[int]) -> Outcome:
         found = {seed: self._last(self._key(weighting, seed)) for seed in seeds}
-        return outcome(
-            weighting.label, weighting, [record for record in found.values() if record], len(found), self.task
-        )
+        return outcome(label, weighting, [record for record in found.values() if record], len(found), self.task)
 
     def _search_outcomes(self, keys: Sequence[str]) -> list[Outcome]:
         """Each trial of each seed's search as an outcome of its own."""
-        found = [record for key in keys if (record := self._last(key)) is not None]
-        return [outcome(r.weighting.label, r.weighting, [r], 1, self.task) for r in found if r.status != "failed"]
+        found = [record for key in keys if (record := self._last(key)) is not None and record.status != "failed"]
+        named = zip(labels([record.weighting for record in found]), found, strict=True)
+        return [outcome(label, r.weighting, [r], 1, self.task) for label, r in named]
 
     # Compared with the reference
 

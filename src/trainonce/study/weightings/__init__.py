@@ -3,6 +3,7 @@
 from trainonce.study.weightings.base import Weighting as Weighting
 from trainonce.study.weightings.base import digest as digest
 from trainonce.study.weightings.base import key_of as key_of
+from trainonce.study.weightings.base import labels as labels
 from trainonce.study.weightings.base import without_defaults as without_defaults
 from trainonce.study.weightings.controls import Final as Final
 from trainonce.study.weightings.controls import Replay as Replay

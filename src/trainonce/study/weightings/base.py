@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import trainonce
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch.optim import Optimizer
@@ -44,9 +45,16 @@ class Weighting:
         """The trial that must have ended before this one of a seed: its weighting and its seed."""
         return None
 
+    #: How many digits of its numbers a label shows.
+    digits: ClassVar[int] = 6
+
     @property
     def label(self) -> str:
-        """What distinguishes this weighting within its plan."""
+        """What distinguishes this weighting within its plan. Of two that are very close :func:`labels` shows more."""
+        return self.describe(self.digits)
+
+    def describe(self, digits: int) -> str:
+        """What distinguishes this weighting within its plan, with so many digits of each number."""
         raise NotImplementedError(self.kind)
 
     def check(self, task: Task) -> None:
@@ -55,6 +63,19 @@ class Weighting:
     def to_json(self) -> dict[str, Any]:
         """What a record holds: the kind and all fields."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
+
+
+def labels(weightings: Sequence[Weighting]) -> list[str]:
+    """The labels of a plan's weightings, with more digits where different weightings would have the same."""
+    found = [weighting.label for weighting in weightings]
+    for digits in (6, 9, 12, 17):
+        groups: dict[str, list[int]] = {}
+        for index, label in enumerate(found):
+            groups.setdefault(label, []).append(index)
+        alike = [i for same in groups.values() if any(weightings[i] != weightings[same[0]] for i in same) for i in same]
+        for index in alike:
+            found[index] = weightings[index].describe(digits)
+    return found
 
 
 def key_of(identity: str, weighting: Weighting, seed: int) -> str:

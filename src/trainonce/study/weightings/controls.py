@@ -30,9 +30,8 @@ class Replay(Weighting):
     of: Learned
     kind = "replay"
 
-    @property
-    def label(self) -> str:
-        return self.of.label
+    def describe(self, digits: int) -> str:
+        return self.of.describe(digits)
 
     def needs(self, seed: int) -> tuple[Weighting, int] | None:
         return self.of, donor(seed)

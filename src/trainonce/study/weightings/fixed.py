@@ -23,6 +23,7 @@ class Fixed(Weighting):
 
     weights: tuple[float, ...]
     kind = "fixed"
+    digits = 3
 
     @classmethod
     def of(cls, values: tuple[float, ...]) -> Fixed:
@@ -38,10 +39,9 @@ class Fixed(Weighting):
         base, *rest = self.weights
         return tuple(w / base if base else math.inf if w else math.nan for w in rest)
 
-    @property
-    def label(self) -> str:
+    def describe(self, digits: int) -> str:
         base = self.weights[0]
-        return " : ".join(f"{w / base if base else w:.3g}" for w in self.weights)
+        return " : ".join(f"{w / base if base else w:.{digits}g}" for w in self.weights)
 
     def check(self, task: Task) -> None:
         if len(self.weights) != len(task.terms):

@@ -36,13 +36,12 @@ class Learned(Weighting):
         for name, value in (("init", self.init), ("decay", self.decay), ("lr", self.lr)):
             object.__setattr__(self, name, _as_floats(value))
 
-    @property
-    def label(self) -> str:
-        init = self.init
-        ratio = "/".join(f"{v:g}" for v in init.values()) if isinstance(init, Mapping) else f"{init:g}"
-        rate = "" if self.lr is None else f", lr {self.lr:g}"
+    def describe(self, digits: int) -> str:
+        starts = self.init.values() if isinstance(self.init, Mapping) else [self.init]
+        ratio = "/".join(f"{v:.{digits}g}" for v in starts)
+        rate = "" if self.lr is None else f", lr {self.lr:.{digits}g}"
         preset = "" if self.preset == "paper" else f", {self.preset}"
-        return f"init {ratio}, decay {self.decay:g}{preset}{rate}"
+        return f"init {ratio}, decay {self.decay:.{digits}g}{preset}{rate}"
 
     def check(self, task: Task) -> None:
         if not isinstance(self.preset, str) or self.preset not in PRESETS:

@@ -76,10 +76,9 @@ class Peer(Weighting):
         floats = {key: float(value) if is_number(value) else value for key, value in self.settings.items()}
         object.__setattr__(self, "settings", floats)
 
-    @property
-    def label(self) -> str:
+    def describe(self, digits: int) -> str:
         shown = self.settings | ({} if self.epoch is None else {"epoch": self.epoch})
-        return ", ".join([self.method, *(f"{key} {value:g}" for key, value in shown.items())])
+        return ", ".join([self.method, *(f"{key} {value:.{digits}g}" for key, value in shown.items())])
 
     def check(self, task: Task) -> None:
         known = self._setting_names()
