@@ -1,5 +1,6 @@
 """The command: what a user sees when it works, and one sentence when it does not."""
 
+import dataclasses
 import json
 import os
 import pty
@@ -14,7 +15,8 @@ import _tasks
 import pytest
 
 from trainonce import cli
-from trainonce.study import Summary
+from trainonce.study import Study, Summary
+from trainonce.study.executors.task_location import load_file
 from trainonce.study.plans import KINDS, PLANS
 from trainonce.study.store import Store
 
@@ -260,6 +262,71 @@ def test_a_metric_that_is_nan_is_called_diverged(tmp_path, capsys):
     assert run("compare", BROKEN, *arguments) == 0
     assert re.search(r"uniform .* seed 1  diverged", text := capsys.readouterr().out)
     assert "(diverged in 1 of 3 seeds)" in text
+
+
+EXPLODING = """
+import math
+import torch
+from trainonce.study import task
+
+@task(terms=["a", "b"], metric="error", direction="minimize")
+def exploding(trial):
+    w, criterion = torch.nn.Parameter(torch.ones(1)), trial.criterion()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    trial.attach(optimizer)
+    criterion([w.sum() * (math.nan if trial.seed == 1 else 1)] * 2).backward()
+    optimizer.step()
+    return {"validation/error": w.item(), "test/error": w.item()}
+"""
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_controls_that_cannot_be_trained_are_left_out_and_no_failure(tmp_path, capsys):
+    (tmp_path / "exploding.py").write_text(EXPLODING)
+    out = tmp_path / "out"
+    given = ("--out", out, "--workers", 0, "--device", "cpu")
+    for _ in range(2):
+        plans = ("--plans", "one-shot,final,replay", "--seeds", 2)
+        assert run("compare", tmp_path / "exploding.py", *plans, *given) == 0
+        said = capsys.readouterr()
+        assert "final is left out in seed 0: the weights of the one-shot run of seed 1 diverged." in said.out
+        assert "FAILED" not in said.out
+        assert "Traceback" not in said.err
+        assert len(Store(out).read_all()) == 4
+    page = (out / "report.html").read_text()
+    assert "final is left out in seed 0: the weights of the one-shot run of seed 1 diverged." in page
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_a_failure_of_an_earlier_version_that_is_now_left_out_is_none(tmp_path, capsys):
+    (tmp_path / "exploding.py").write_text(EXPLODING)
+    given = ("compare", tmp_path / "exploding.py", "--plans", "one-shot,final", "--seeds", 2, "--out", tmp_path / "out")
+    given += ("--workers", 0, "--device", "cpu", "--no-report")
+    assert run(*given) == 0
+    store = Store(tmp_path / "out")
+    final = next(r for r in store.read().values() if r.weighting.kind == "final")
+    study = Study(load_file(tmp_path / "exploding.py").exploding, tmp_path / "out", seeds=2).add("final")
+    key = next(item.keys[0] for item in study.items() if item.plan == "final" and item.seed == 0)
+    store.append(dataclasses.replace(final, key=key, seed=0, status="failed"))
+    assert run(*given) == 0
+    assert len(store.read_all()) == 4
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_run_says_why_a_control_cannot_be_trained(tmp_path, capsys):
+    (tmp_path / "exploding.py").write_text(EXPLODING)
+    arguments = ("run", tmp_path / "exploding.py", "--plan", "final", "--out", tmp_path / "out", "--workers", 0)
+    assert run(*arguments, "--device", "cpu") == 1
+    err = capsys.readouterr().err
+    assert err.endswith("The plan 'final' cannot be trained: the weights of the one-shot run of seed 1 diverged.\n")
+
+
+def test_run_shows_the_failure_of_the_run_that_a_control_needs(tmp_path, capsys):
+    arguments = ("run", BROKEN, "--plan", "final", "--out", tmp_path / "out", "--workers", 0, "--device", "cpu")
+    assert run(*arguments) == 1
+    said = capsys.readouterr()
+    assert "left out: the one-shot run of seed 1 failed" in said.out
+    assert "1 trial failed. The first, one-shot init 0.1, decay 2, seed 1:" in said.err
 
 
 def test_a_file_with_a_syntax_error_shows_it(tmp_path, capsys):

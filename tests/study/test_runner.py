@@ -1,12 +1,14 @@
 """Running studies: what is missing runs, what is there stays, and a failure does not end the others."""
 
 import collections
+import math
 
 import _tasks
 import pytest
+import torch
 from _runs import keys_of, records, study
 
-from trainonce.study import runner
+from trainonce.study import runner, sentences, task
 from trainonce.study.store import Store
 
 
@@ -176,6 +178,52 @@ def test_a_failed_trial_of_a_search_runs_again_with_weights_of_its_own(tmp_path)
     last = {r.key: r for r in records(tmp_path / "out")}
     assert len(records(tmp_path / "out")) == 7
     assert len({r.weighting for r in last.values()}) == 6
+
+
+@task(terms=_tasks.TERMS, metric="error", direction="minimize")
+def exploding(trial, *, weights=True):
+    """Its metric is not finite in seed 1, nor are its weights unless told otherwise."""
+    w, criterion = torch.nn.Parameter(torch.ones(1)), trial.criterion()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    trial.attach(optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        criterion([w.sum() * (math.nan if trial.seed == 1 and weights else 1.0)] * 3).backward()
+        optimizer.step()
+    error = math.nan if trial.seed == 1 else w.item()
+    return {"validation/error": error, "test/error": error}
+
+
+PLANS = ("one-shot", "uniform", "final", "replay")
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_controls_of_a_run_that_diverged_are_left_out_once_and_for_all(tmp_path, capsys):
+    for again in (False, True):
+        summary = study(tmp_path, exploding, plans=PLANS, seeds=2).run(workers=0)
+        found = records(tmp_path)
+        assert len(found) == 6
+        assert {r.status for r in found} == {"done", "diverged"}
+        said = capsys.readouterr().out
+        for plan in ("final", "replay"):
+            line = f"{plan} init 0.1, decay 2  seed 0  left out: the weights of the one-shot run of seed 1 diverged\n"
+            assert line in said
+        assert ("already in" in said) == again
+        rows = {row.plan: row for row in summary.rows}
+        assert rows["final"].counts == {"left out": 1, "diverged": 2, "done": 1}  # those of its source included
+        assert rows["final"].lacking == 0
+        assert dict(rows["final"].chosen.left_out) == {0: 1}
+        table = sentences.text_table(summary)
+        assert "no result (diverged in 1 of 2 seeds, 1 of 2 seeds left out)" in table
+        assert "replay is left out in seed 0: the weights of the one-shot run of seed 1 diverged." in table
+        assert "missing" not in table
+
+
+@pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+def test_controls_of_a_run_whose_metric_alone_diverged_are_trained(tmp_path):
+    summary = study(tmp_path, exploding, plans=PLANS, seeds=2, weights=False).run(workers=0, show=False)
+    assert len(records(tmp_path)) == 8
+    assert {row.plan: dict(row.chosen.left_out) for row in summary.rows} == {plan: {} for plan in PLANS}
 
 
 def test_a_control_whose_run_has_lost_its_history_says_so(tmp_path):

@@ -1,14 +1,17 @@
 """Which trial may run next."""
 
+import dataclasses
+import math
 import time
 
 import _tasks
+import pytest
 
 from trainonce.study import schedule as schedule_module
 from trainonce.study.plans import parse
 from trainonce.study.record import Record
-from trainonce.study.schedule import Item, Schedule
-from trainonce.study.weightings import Fixed, Learned, Replay, donor, key_of
+from trainonce.study.schedule import Item, Schedule, left_out
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, donor, key_of
 
 
 def record(key, weighting, seed, status="done"):
@@ -50,6 +53,45 @@ def test_what_needs_a_failed_trial_is_left_out():
     )
     assert len(drain(schedule, "failed")) == 1
     assert schedule.is_finished
+
+
+def ended(seed, status, *weights):
+    """A one-shot run that has ended, with its last weights."""
+    key = key_of("id", Learned(), seed)
+    return {key: dataclasses.replace(record(key, Learned(), seed, status), weights=weights)}
+
+
+@pytest.mark.parametrize("status", ["diverged", "done"])
+@pytest.mark.parametrize("control", [Replay, Final])
+def test_a_control_of_weights_that_are_not_finite_is_left_out(control, status):
+    item = Item.of_weighting("control", 0, control(Learned()), "id")
+    before = {item.keys[0]: record(item.keys[0], control(Learned()), 0, "failed")}  # of a version that tried it
+    for more in ({}, before):
+        known = ended(1, status, 0.5, math.nan) | more
+        schedule = Schedule([item], dict(known))
+        assert schedule.next() is None
+        assert schedule.is_finished
+        (skip,) = schedule.skipped
+        assert skip == (item.label(item.keys[0]), 0, "the weights of the one-shot run of seed 1 diverged")
+        assert left_out([item], known) == {item.keys[0]: skip.why}
+
+
+def test_a_control_of_a_run_whose_metric_alone_diverged_is_trained():
+    item = Item.of_weighting("final", 0, Final(Learned()), "id")
+    known = ended(1, "diverged", 0.4, 0.6)
+    assert Schedule([item], dict(known)).next() is not None
+    assert left_out([item], known) == {}
+
+
+def test_a_control_of_a_failed_run_waits_for_its_next_attempt():
+    item = Item.of_weighting("final", 0, Final(Learned()), "id")
+    known = ended(1, "failed", math.nan)
+    assert left_out([item], known) == {}
+    schedule = Schedule([Item.of_weighting("one-shot", 1, Learned(), "id"), item], dict(known))
+    assert schedule.next()[0].weighting == Learned()
+    schedule.close(key_of("id", Learned(), 1), known[key_of("id", Learned(), 1)])
+    assert schedule.next() is None
+    assert [skip.why for skip in schedule.skipped] == ["the one-shot run of seed 1 failed"]
 
 
 def test_weightings_shared_by_plans_run_once():

@@ -48,6 +48,7 @@ def compare(asked: argparse.Namespace) -> int:
 
 def run(asked: argparse.Namespace) -> int:
     from trainonce.study import sentences
+    from trainonce.study.schedule import left_out
 
     study = _study(asked, asked.plan, [asked.seed], "-run")
     if len(study.plans) != 1 or len(study.plans[0].weightings) != 1:
@@ -55,8 +56,12 @@ def run(asked: argparse.Namespace) -> int:
     task = study.task
     print(f"{task.name}: {task.about}")
     study.run(workers=asked.workers, device=asked.device)
-    record = study.store.read()[study.items()[-1].keys[0]]
-    if record.status != "failed":
+    (key,) = study.items()[-1].keys
+    records = study.store.read()
+    if (why := left_out(study.items(), records).get(key)) is not None:
+        raise Problem(f"The plan {asked.plan!r} cannot be trained: {why}.")
+    record = records.get(key)
+    if record is not None and record.status != "failed":
         for name, value in record.metrics.items():
             unit = task.unit if name.rpartition("/")[2] == task.metric else ""
             print(f"{name:<24} {value:.5g} {unit}".rstrip())
@@ -176,8 +181,12 @@ def _warnings(study: Study) -> str:
 
 
 def _failures(study: Study) -> int:
-    labels = {key: item.label(key) for item in study.items() for key in item.keys}
-    failed = [r for r in study.store.read().values() if r.key in labels and r.status == "failed"]
+    from trainonce.study.schedule import left_out
+
+    everything, records = study.items(), study.store.read()
+    never = left_out(everything, records)
+    labels = {key: item.label(key) for item in everything for key in item.keys if key not in never}
+    failed = [r for r in records.values() if r.key in labels and r.status == "failed"]
     if not failed:
         return 0
     error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}

@@ -58,7 +58,7 @@ class Silent:
 
     def on_end(self, record: Record, label: str, left: float) -> None: ...
 
-    def on_skip(self, label: str, seed: int) -> None: ...
+    def on_skip(self, label: str, seed: int, why: str) -> None: ...
 
     def on_wait(self, count: int) -> None: ...
 
@@ -81,8 +81,9 @@ class Lines(Silent):
             flush=True,
         )
 
-    def on_skip(self, label: str, seed: int) -> None:
-        print(_describe_skip(label, seed), flush=True)
+    def on_skip(self, label: str, seed: int, why: str) -> None:
+        self._done += 1
+        print(_describe_skip(label, seed, why), flush=True)
 
     def on_wait(self, count: int) -> None:
         if not self._waited:
@@ -90,8 +91,8 @@ class Lines(Silent):
             print(f"Waiting for {count} trial{'s' * (count != 1)} that another process is running.", flush=True)
 
 
-def _describe_skip(label: str, seed: int) -> str:
-    return f"{label}  seed {seed}  left out: the one-shot run that it needs has failed"
+def _describe_skip(label: str, seed: int, why: str) -> str:
+    return f"{label}  seed {seed}  left out: {why}"
 
 
 def describe_end(record: Record, task: Task) -> str:
@@ -142,8 +143,10 @@ class Live(Silent):
                 f"{label}  seed {record.seed}  {describe_end(record, self._task)}", markup=False
             )
 
-    def on_skip(self, label: str, seed: int) -> None:
-        self._progress.console.print(_describe_skip(label, seed), markup=False)
+    def on_skip(self, label: str, seed: int, why: str) -> None:
+        self._done += 1
+        self._progress.update(self._all, completed=self._done, note=f"{self._done}/{self._total} trials")
+        self._progress.console.print(_describe_skip(label, seed, why), markup=False)
 
     def on_wait(self, count: int) -> None:
         self._progress.update(self._all, note=f"{self._done}/{self._total}, {count} in another process")

@@ -24,7 +24,7 @@ class Listener(Protocol):
     def on_start(self, key: str, label: str, seed: int) -> None: ...
     def on_progress(self, key: str, step: int, total: int | None, note: str) -> None: ...
     def on_end(self, record: Record, label: str, left: float) -> None: ...
-    def on_skip(self, label: str, seed: int) -> None: ...
+    def on_skip(self, label: str, seed: int, why: str) -> None: ...
     def on_wait(self, count: int) -> None: ...
 
 
@@ -49,8 +49,8 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
                     listener.on_start(job.key, label, job.seed)
                 else:
                     _check_again(schedule, store, job.key, label, listener)
-            for item in schedule.skipped:
-                listener.on_skip(item.label(item.keys[0]), item.seed)
+            for skip in schedule.skipped:
+                listener.on_skip(*skip)
             schedule.skipped.clear()
             if executor.is_idle:
                 if schedule.is_finished:

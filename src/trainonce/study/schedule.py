@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.study.executors.base import Job
-from trainonce.study.weightings import Weighting, key_of, labels
+from trainonce.study.weightings import Weighting, key_of, labels, obstacle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trainonce.study.plans import Plan
     from trainonce.study.record import Record
@@ -73,6 +73,24 @@ def _with_sources(everything: Sequence[Item], identity: str) -> list[Item]:
     return added + list(everything)
 
 
+def left_out(everything: Iterable[Item], records: Mapping[str, Record]) -> dict[str, str]:
+    """The trials that will never run, by key, and why: controls of a one-shot run whose weights are not finite."""
+    found: dict[str, str] = {}
+    for item in everything:
+        source = None if item.source is None else records.get(item.source)
+        if source is not None and source.status != "failed" and (why := obstacle(source)):
+            found |= {key: why for key in item.keys if key not in records or records[key].status == "failed"}
+    return found
+
+
+class Skip(NamedTuple):
+    """A trial that is left out, and why."""
+
+    label: str
+    seed: int
+    why: str
+
+
 class Schedule:
     """Which trial may run next. Holds what is known of all trials; a failed one is tried once in a run."""
 
@@ -83,15 +101,16 @@ class Schedule:
         self._away: dict[str, float] = {}  # trials that another process has, and when to check again
         self._running: set[str] = set()
         self.since = time.time()
-        self.skipped: list[Item] = []  # what needs a trial that failed
+        self.skipped: list[Skip] = []
 
     def next(self) -> tuple[Job, str] | None:
         """A trial that can start now and its label, or None."""
         for item in list(self._items):
             missing = [key for key in item.keys if self._is_open(key)]
-            if not missing or self._is_blocked(item.source):
+            blocked = self._obstacle(item.source)
+            if not missing or blocked:
                 self._items.remove(item)
-                self.skipped += [item] if missing else []
+                self.skipped += [Skip(item.label(missing[0]), item.seed, blocked)] if missing else []
                 continue
             key = missing[0]
             if key not in self._running and self._away.get(key, 0) <= time.monotonic() and self._is_ready(item.source):
@@ -106,9 +125,9 @@ class Schedule:
     def _is_ready(self, source: str | None) -> bool:
         return source is None or not self._is_open(source)
 
-    def _is_blocked(self, source: str | None) -> bool:
-        """Whether what is needed was tried and is not there."""
-        return source in self._tried and self.records[source].status == "failed"
+    def _obstacle(self, source: str | None) -> str:
+        """Why the trial that is needed cannot be used, now that it has ended; nothing where it can, or has not."""
+        return "" if source is None or self._is_open(source) else obstacle(self.records[source])
 
     def _job(self, item: Item, key: str) -> Job:
         done = [self.records[k] for k in item.keys if k in self.records and k != key] if item.search else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainonce.study.intervals import smallest_p
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from trainonce.study.intervals import Interval
     from trainonce.study.summary import Outcome, Row, Summary
@@ -109,9 +109,25 @@ def _kind(reference: Row) -> str:
 def missing_seeds(outcome: Outcome) -> str:
     """Which seeds have no result, in brackets; nothing where all have."""
     parts = [f"diverged in {outcome.diverged} of {outcome.wanted} seeds"] if outcome.diverged else []
-    missing = outcome.wanted - len(outcome.report) - outcome.diverged
+    parts += [f"{len(outcome.left_out)} of {outcome.wanted} seeds left out"] if outcome.left_out else []
+    missing = outcome.wanted - len(outcome.report) - outcome.diverged - len(outcome.left_out)
     parts += [f"{missing} of {outcome.wanted} seeds missing"] if missing else []
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def left_out(summary: Summary) -> list[str]:
+    """A sentence for each control that cannot be trained in some seeds, since the run that it needs has diverged."""
+    found = [(row.plan, row.chosen.left_out) for row in summary.rows if row.chosen.left_out]
+    return [
+        f"{plan} is left out in {_seeds(seeds)}: the weights of the one-shot run{'s' * (len({*seeds.values()}) > 1)} "
+        f"of {_seeds(seeds.values())} diverged."
+        for plan, seeds in found
+    ]
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    different = sorted(set(seeds))
+    return f"seed{'s' * (len(different) > 1)} {', '.join(map(str, different))}"
 
 
 def evidence(summary: Summary) -> str:
@@ -164,7 +180,7 @@ def text_table(summary: Summary) -> str:
         notes.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
     if summary.one_shot is not None and summary.one_shot.chosen.weights:
         notes.append("learned " + weights_line(summary.one_shot.chosen.weights, summary.task.terms))
-    return "\n".join(line.rstrip() for line in [*lines, *notes])
+    return "\n".join(line.rstrip() for line in [*lines, *notes, *left_out(summary)])
 
 
 def table(summary: Summary) -> list[list[str]]:

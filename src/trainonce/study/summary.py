@@ -14,7 +14,7 @@ from trainonce.study.record import Record, read_weighting
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 from trainonce.study.task import Splits
-from trainonce.study.weightings import Weighting, key_of, labels
+from trainonce.study.weightings import Weighting, key_of, labels, obstacle
 
 if TYPE_CHECKING:
     import os
@@ -53,6 +53,7 @@ class Outcome:
     """One choice of weights over the seeds: its complete trials by seed.
 
     ``wanted`` counts the seeds that were asked for; ``lost`` are those that ended without a finite metric.
+    ``left_out`` are a control's seeds that cannot be trained, with the seed of the one-shot run that diverged.
     """
 
     label: str
@@ -62,6 +63,7 @@ class Outcome:
     report: Mapping[int, float]
     wanted: int
     lost: frozenset[int] = frozenset()
+    left_out: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @property
     def diverged(self) -> int:
@@ -197,7 +199,8 @@ class Summary:
         if not any(key in self._all for key in keys):
             return None
         spent = [record for key in keys for record in self._all.get(key, ())]
-        counts = Counter(self._all[key][-1].status if key in self._all else "missing" for key in keys)
+        left_out = {self._key(o.weighting, seed) for o in outcomes if o.weighting for seed in o.left_out}
+        counts = Counter("left out" if key in left_out else self._status(key) for key in keys)
         return Row(
             plan["name"],
             plan["kind"],
@@ -215,9 +218,21 @@ class Summary:
         records = self._all.get(key)
         return records[-1] if records else None
 
+    def _status(self, key: str) -> str:
+        record = self._last(key)
+        return "missing" if record is None else record.status
+
     def _outcome(self, label: str, weighting: Weighting, seeds: Iterable[int]) -> Outcome:
         found = {seed: self._last(self._key(weighting, seed)) for seed in seeds}
-        return outcome(label, weighting, [record for record in found.values() if record], len(found), self.task)
+        made = outcome(label, weighting, [record for record in found.values() if record], len(found), self.task)
+        sources = {seed: needed for seed in found if (needed := weighting.needs(seed)) is not None}
+        left_out = {
+            seed: source.seed
+            for seed, needed in sources.items()
+            if seed not in made.ended and (source := self._last(self._key(*needed))) is not None
+            if source.status != "failed" and obstacle(source)
+        }
+        return dataclasses.replace(made, left_out=left_out)
 
     def _search_outcomes(self, keys: Sequence[str]) -> list[Outcome]:
         """Each trial of each seed's search as an outcome of its own."""

@@ -58,10 +58,12 @@ def comparison(summary: Summary) -> str:
 
 
 def _plans_without_result(summary: Summary) -> str:
-    """The plans that have trials and no result."""
+    """The plans that have trials and no result, and the seeds in which controls are left out."""
     rows = summary.without_result
     texts = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
-    return markup.paragraph(f"Plans without a result: {'; '.join(texts)}." if texts else "")
+    return markup.paragraph(f"Plans without a result: {'; '.join(texts)}." if texts else "") + markup.paragraph(
+        " ".join(sentences.left_out(summary))
+    )
 
 
 def controls(summary: Summary) -> str:

@@ -8,5 +8,6 @@ from trainonce.study.weightings.base import without_defaults as without_defaults
 from trainonce.study.weightings.controls import Final as Final
 from trainonce.study.weightings.controls import Replay as Replay
 from trainonce.study.weightings.controls import donor as donor
+from trainonce.study.weightings.controls import obstacle as obstacle
 from trainonce.study.weightings.fixed import Fixed as Fixed
 from trainonce.study.weightings.learned import Learned as Learned

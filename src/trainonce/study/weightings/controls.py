@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainonce.composite import NonFinite
+    from trainonce.study.record import Record
     from trainonce.study.task import Task
     from trainonce.study.weightings.learned import Learned
 
@@ -68,6 +70,15 @@ def _history(folder: Path) -> trainonce.History:
             f"The control needs the history of a one-shot run in {folder}, and it is gone. Compare in a new folder."
         )
     return trainonce.History.load(folder / layout.HISTORY)
+
+
+def obstacle(source: Record) -> str:
+    """Why no control can be made from a one-shot run that has ended, in words; nothing where one can."""
+    if source.status == "failed":
+        return f"the one-shot run of seed {source.seed} failed"
+    if not all(map(math.isfinite, source.weights)):
+        return f"the weights of the one-shot run of seed {source.seed} diverged"
+    return ""
 
 
 def donor(seed: int) -> int:
