@@ -18,9 +18,10 @@ from _tasks import TERMS
 import trainonce
 from trainonce import cli
 from trainonce.study import Study, progress, task
-from trainonce.study.layout import CHECKPOINT, HISTORY
+from trainonce.study.checkpoint import read_checkpoint
+from trainonce.study.layout import CHECKPOINT, HISTORY, SPENT
 from trainonce.study.store import Store
-from trainonce.study.trial import Trial, read_checkpoint
+from trainonce.study.trial import Trial
 from trainonce.study.weightings import Learned
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
@@ -196,7 +197,7 @@ def test_what_is_saved_replaces_what_was_and_is_never_half_written(tmp_path, mon
     with pytest.warns(UserWarning, match="checkpoint could not be written .* No space left .* from the last one"):
         trial.save({"step": 3})
     assert read_checkpoint(tmp_path).state == {"step": 2}
-    assert {p.name for p in tmp_path.iterdir()} == {CHECKPOINT, HISTORY}
+    assert {p.name for p in tmp_path.iterdir()} == {CHECKPOINT, HISTORY, SPENT}
 
 
 def test_the_order_of_calls_is_checked(tmp_path):

@@ -8,6 +8,7 @@
     trials/KEY/      a trial's own folder
         history.jsonl    losses and weights of every step
         checkpoint.pt    where an interrupted trial goes on; removed when it has ended
+        spent.json       what the trial has cost so far that no record counts; removed when it has ended
         pictures/        PNG files that the report shows
     logs/KEY.txt     what a trial printed
     report.html      the report, with figures/, summary.json and trials.csv
@@ -24,6 +25,7 @@ LOGS = "logs"
 # In a trial's folder
 HISTORY = "history.jsonl"
 CHECKPOINT = "checkpoint.pt"
+SPENT = "spent.json"
 PICTURES = "pictures"
 
 # Written by the report

@@ -57,6 +57,15 @@ def broadcast(content: T) -> T:
     return box[0]  # type: ignore[no-any-return]
 
 
+def gather(content: T) -> list[T]:
+    """What each process has, in the order of their ranks; only the first receives it."""
+    if world_size() == 1:
+        return [content]
+    box: list[Any] | None = [None] * world_size() if is_first() else None
+    distributed.gather_object(content, box, group=_messages)
+    return box or []
+
+
 @contextlib.contextmanager
 def process_group(wanted: str | None) -> Iterator[str | None]:
     """Join the processes that torchrun has started, if it has; gives the device of this one.
@@ -113,7 +122,8 @@ def dismiss() -> None:
 
 def follow(task: Task | None, device: str) -> int:
     """Train whatever the first process announces, until it announces the end. Without a task there will be nothing."""
-    from trainonce.study.trial import Trial, seed_everything
+    from trainonce.study.random_states import seed_everything
+    from trainonce.study.trial import Trial
 
     while True:
         weighting, seed, source = broadcast((None, 0, None))

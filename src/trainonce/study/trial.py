@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-import os
-import pickle
-import random
-import sys
 import time
 import warnings
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import trainonce
-from trainonce.study import layout, torchrun
+from trainonce.study import layout, random_states, torchrun
+from trainonce.study.checkpoint import Checkpoint, kinds, read_checkpoint, read_spent, write_checkpoint, write_spent
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from trainonce.composite import NonFinite
@@ -67,6 +64,8 @@ class Trial:
         self._restored: Checkpoint | None = None
         self._spent, self._began = 0.0, time.monotonic()
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
+        self.wasted = (0.0, 0.0)  # what earlier runs cost that no checkpoint holds and no record counts
+        self._loadable: set[type] = set()  # of entries that a checkpoint was seen to hold
 
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
@@ -93,8 +92,10 @@ class Trial:
         """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
         if self._criterion is None:
             raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
-        if self._restored is None:
-            (self.dir / layout.HISTORY).unlink(missing_ok=True)  # of a run whose checkpoint nobody asked for
+        if self._restored is None:  # there is no checkpoint, or it cannot be used, or nobody asked for it
+            self.wasted = read_spent(self.dir)
+            for name in (layout.HISTORY, layout.CHECKPOINT):
+                (self.dir / name).unlink(missing_ok=True)
         self.history = trainonce.History(self.dir / layout.HISTORY, step=self.steps or None)
         attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
@@ -105,31 +106,48 @@ class Trial:
                 me._beat()
 
         optimizer.register_step_post_hook(count)
+        if self._restored is not None and self._restored.random:  # now that the model has drawn its first weights
+            random_states.put_back(self._restored.random[torchrun.rank()], self.device)
         return attachment
 
     # Going on after an interruption
 
-    def save(self, state: Mapping[str, Any]) -> None:
+    def save(self, state: Mapping[str, Any], *, random: bool = True) -> None:
         """Save a checkpoint, replacing the last one, from which the trial continues if it is stopped or killed.
 
+        Under torchrun every process calls it. The first checkpoint is loaded back at once, as are later ones with
+        entries of other types: what could not be restored is an error, and the last checkpoint stays.
+
         :param state: What :meth:`restore` returns later: tensors, numbers, text, and dicts and lists of them, such as
-            the ``state_dict()`` of the model, the criterion, the optimizer and the schedule, and random states. The
-            trial itself keeps counted steps, reports and the history.
+            the ``state_dict()`` of the model, the criterion, the optimizer and the schedule. The trial itself keeps
+            counted steps, reports and the history.
+        :param random: Whether to keep the random states, too: torch's, on the CPU and on the trial's CUDA device,
+            Python's, and numpy's global one, of every process. :meth:`attach` puts them back.
         """
         if self.history is None:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
-        if not torchrun.is_first():
-            return
+        if not isinstance(state, Mapping):
+            raise TypeError(f"trial.save needs a dict of what to keep, by name; got {type(state).__name__}.")
         if not self._weighting.resumable:
             return
+        states = torchrun.gather(random_states.collect(self.device)) if random else []
+        if not torchrun.is_first():
+            return
+        state = dict(state)
         self.history.flush()
-        write_checkpoint(
-            self.dir, Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, dict(state))
-        )
-        self.kept, self._kept_seconds = self.fraction, self.seconds
+        content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states)
+        found = kinds(state)
+        if write_checkpoint(self.dir, content, check=not self._loadable or not found <= self._loadable):
+            self._loadable |= found
+            self.kept, self._kept_seconds = self.fraction, content.seconds
+            write_spent(self.dir, self.kept + self.wasted[0], self._kept_seconds + self.wasted[1])
 
     def restore(self) -> Mapping[str, Any] | None:
-        """What :meth:`save` was last given if the trial was interrupted after it, else None; call before ``attach``."""
+        """What :meth:`save` was last given if the trial was interrupted after it, else None; call before ``attach``.
+
+        Random states that were saved are put back by :meth:`attach`: the model may draw its first weights before, and
+        what is drawn after it continues as if the training had not been interrupted.
+        """
         if self.history is not None:
             raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
         found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
@@ -139,6 +157,8 @@ class Trial:
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
         self._spent = self._kept_seconds = found.seconds
         self.kept = self.fraction
+        fraction, seconds = read_spent(self.dir)
+        self.wasted = max(0.0, fraction - self.kept), max(0.0, seconds - found.seconds)
         return found.state
 
     @property
@@ -189,46 +209,6 @@ class Trial:
             self._notify(*(self._shown or (self.steps, self.total)), self._note)
 
 
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """Where an interrupted trial goes on."""
-
-    weighting: Mapping[str, Any]
-    steps: int
-    reports: Sequence[tuple[int, Mapping[str, float]]]
-    seconds: float
-    state: Mapping[str, Any]
-
-
-def write_checkpoint(folder: Path, content: Checkpoint) -> None:
-    """Replace the checkpoint in one move: a kill leaves the old one or the new one."""
-    beside = folder / f"{layout.CHECKPOINT}.part"
-    try:
-        torch.save({field.name: getattr(content, field.name) for field in dataclasses.fields(content)}, beside)
-        os.replace(beside, folder / layout.CHECKPOINT)
-    except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        warnings.warn(
-            f"A checkpoint could not be written to {folder}: {error}. The training goes on; interrupted now, it would "
-            "start from the last one.",
-            stacklevel=3,
-        )
-
-
-def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in a trial's folder, if there is one that can be read."""
-    path = folder / layout.CHECKPOINT
-    if not path.is_file():
-        return None
-    try:
-        return Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, EOFError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        text = f"The checkpoint {path} cannot be read, and the trial starts anew: {str(error).splitlines()[0]}"
-        warnings.warn(text, stacklevel=3)
-        return None
-
-
 def as_float(what: str, value: object) -> float:
     """A metric as a Python float; tensors of one element are fine."""
     if not is_number(value) and hasattr(value, "item"):
@@ -261,11 +241,3 @@ def check_metrics(task: Task, returned: Any) -> tuple[dict[str, float], list[str
                 raise
             warnings.warn(f"{error} It is not kept; write what else you need to trial.dir.", stacklevel=2)
     return metrics, [key for key in (task.select_key, task.report_key) if not math.isfinite(metrics[key])]
-
-
-def seed_everything(seed: int) -> None:
-    """Give torch, Python and, where it is loaded, numpy the seed."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)

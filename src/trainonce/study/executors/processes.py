@@ -13,12 +13,12 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
+from trainonce.study.checkpoint import read_checkpoint
 from trainonce.study.executors import worker_process
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.record import UNKNOWN, Record, versions
 from trainonce.study.schedule import POLL
-from trainonce.study.trial import read_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,11 +15,13 @@ import torch
 from trainonce.errors import InputError
 from trainonce.study import layout, torchrun
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.random_states import seed_everything
 from trainonce.study.record import UNKNOWN, Record, Status, versions
-from trainonce.study.trial import Trial, check_metrics, seed_everything
+from trainonce.study.trial import Trial, check_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from trainonce.study.store import Store
     from trainonce.study.task import Task
@@ -53,8 +55,7 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
 def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None) -> Record:
     """Train once and return the record, also when the task raises."""
     folder, start = store.folder(job.key), time.time()
-    if not (folder / layout.CHECKPOINT).is_file():
-        shutil.rmtree(folder, ignore_errors=True)
+    _clear(folder)
     weighting, trial, metrics, error = job.weighting, None, dict[str, float](), None
     status: Status = "failed"
     warned: list[str] = []
@@ -97,7 +98,8 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
             with contextlib.suppress(Exception):  # of a device that failed nothing can be read
                 trial.history.flush()  # now: later it could write between the rows of a trial that goes on
     if status != "failed":
-        (folder / layout.CHECKPOINT).unlink(missing_ok=True)
+        for name in (layout.CHECKPOINT, layout.SPENT):
+            (folder / name).unlink(missing_ok=True)
     weights = _last_weights(trial, status)
     if not all(map(math.isfinite, weights)):
         warned.append("The weights were not finite at the end: some loss was not, or its gradient.")
@@ -121,6 +123,16 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
     )
 
 
+def _clear(folder: Path) -> None:
+    """Remove what an earlier run of the trial has left, but for what it has cost; all stays with a checkpoint."""
+    if not (folder / layout.CHECKPOINT).is_file():
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != layout.SPENT:
+                path.unlink(missing_ok=True)
+
+
 def _last_weights(trial: Trial | None, status: Status) -> Sequence[float]:
     """The weights that a trial ended with; none where it had no criterion, or its device failed."""
     if trial is None or trial._criterion is None:
@@ -134,12 +146,16 @@ def _last_weights(trial: Trial | None, status: Status) -> Sequence[float]:
 
 
 def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:
-    """What the trial cost, in full trainings and in seconds: of a failed one, what its checkpoint does not keep."""
+    """What the trial cost, in full trainings and in seconds, with earlier runs of it that had to start anew.
+
+    Of a failed one, what its checkpoint does not keep; the rest counts when the trial has ended.
+    """
     if trial is None:
         return 0.0, time.time() - start
     if status == "failed":
         return trial.lost
-    return trial.fraction if status == "pruned" else 1.0, trial.seconds
+    done = trial.fraction if status == "pruned" else 1.0
+    return done + trial.wasted[0], trial.seconds + trial.wasted[1]
 
 
 def device_name(device: str) -> str:
