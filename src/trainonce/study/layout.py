@@ -4,7 +4,7 @@
 
     trials.jsonl     one line per trial that ended, appended and synced to disk
     study.json       the task and the plans, for the report
-    claims           empty; byte ranges of it are locked by the processes that are running a trial
+    claims           empty; its bytes are locked: one for each running trial, for the manifest and for the records
     trials/KEY/      a trial's own folder
         history.jsonl    losses and weights of every step
         checkpoint.pt    where an interrupted trial goes on; removed when it has ended

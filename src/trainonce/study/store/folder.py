@@ -1,9 +1,4 @@
-"""The store of a study: a folder with one line per finished trial, written so that no crash spoils what is there.
-
-:mod:`trainonce.study.layout` names its files. A trial is known by its key, a hash of the task's source and settings,
-the weighting and the seed. A lock is the operating system's and ends with its process, so a killed run leaves nothing
-behind.
-"""
+"""The folder of a study: its records, its manifest, and the locks of those who work on it."""
 
 from __future__ import annotations
 
@@ -16,18 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
 from trainonce.study.record import FORMAT, NewerFormatError, Record, as_json, check_format
+from trainonce.study.store import locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover
-    raise ImportError(
-        "A study locks its folder with fcntl, which this system lacks: use Linux, macOS or WSL."
-    ) from None
-
-MANIFEST_BYTE = 1 << 61  # the byte of the claims that stands for the manifest; trials have the first 2 ** 60
+#: The bytes of the claims that stand for the manifest and for the end of the records; trials have the first 2 ** 60.
+MANIFEST_BYTE, RECORDS_BYTE = 1 << 61, (1 << 61) + 1
 
 
 class DamagedStore(UserWarning):
@@ -51,8 +41,9 @@ class Store:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with self.trials.open("ab"), self.claims.open("ab"):
-                pass
+            self.trials.open("ab").close()
+            if not self.claims.exists():
+                self.claims.open("ab").close()
         except OSError as error:
             raise OSError(
                 f"The folder {self.shown} cannot be written: {error.strerror}. Choose another with --out."
@@ -102,7 +93,7 @@ class Store:
         """Add a record: wholly or not at all, and on the disk when this returns."""
         line = json.dumps(as_json(record.to_json()), allow_nan=False).encode() + b"\n"
         try:
-            with self.trials.open("r+b", buffering=0) as file, _lock(file.fileno()):
+            with locks.lock(self.claims, RECORDS_BYTE, wait=True), self.trials.open("r+b", buffering=0) as file:
                 end = _end_of_lines(file.fileno())
                 file.truncate(end)  # a writer was killed within its line
                 file.seek(end)
@@ -125,15 +116,9 @@ class Store:
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[bool]:
-        """Whether this process may run the trial. While it may, no other process may."""
-        offset = int(key[:15], 16)
-        with self.claims.open("r+b", buffering=0) as file:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
-            except OSError:
-                yield False
-                return
-            yield True
+        """Whether the trial may be run in this block. While it may, no other thread or process may run it."""
+        with locks.lock(self.claims, int(key[:15], 16), wait=False) as mine:
+            yield mine
 
     # The manifest
 
@@ -154,9 +139,8 @@ class Store:
 
     @contextlib.contextmanager
     def lock_manifest(self) -> Iterator[None]:
-        """While it is read and written, no other process changes it."""
-        with self.claims.open("r+b", buffering=0) as file:
-            fcntl.lockf(file, fcntl.LOCK_EX, 1, MANIFEST_BYTE)
+        """While it is read and written, no other thread or process changes it."""
+        with locks.lock(self.claims, MANIFEST_BYTE, wait=True):
             yield
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
@@ -170,15 +154,6 @@ class Store:
             raise OSError(
                 f"{self.manifest} cannot be written: {error.strerror}. Choose another folder with --out."
             ) from None
-
-
-@contextlib.contextmanager
-def _lock(descriptor: int) -> Iterator[None]:
-    fcntl.lockf(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN)
 
 
 def _end_of_lines(descriptor: int, block: int = 1 << 16) -> int:

@@ -9,25 +9,13 @@ import re
 import subprocess
 import sys
 
+import _records
 import pytest
+from _records import WEIGHTINGS, record
 
-from trainonce.study import DamagedStore, Record
+from trainonce.study import DamagedStore
 from trainonce.study.store import Store
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
-from trainonce.study.weightings.peers import Peer
-
-WEIGHTINGS = [
-    Fixed.of((1.0, 10.0, 0.0)),
-    Learned(init=0.5, decay=2.0, preset="softplus", lr=0.1),
-    Learned(init={"b": 0.1, "c": 3.0}),
-    Replay(Learned()),
-    Final(Learned(decay=0.0)),
-    Peer("dwa", {"temperature": 2.0}, 5),
-]
-
-
-def record(seed=0, weighting=WEIGHTINGS[0], **more):
-    return Record(key_of("task", weighting, seed), "line", weighting, seed, **{"status": "done"} | more)
+from trainonce.study.weightings import Fixed, key_of
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda p: p.kind)
@@ -110,8 +98,8 @@ def test_a_full_disk_loses_the_trial_being_written_and_says_so(tmp_path):
     before = store.trials.read_bytes()
     code = f"""
 import resource, signal, sys
-sys.path.insert(0, {str(os.path.dirname(__file__))!r})
-from test_store import record
+sys.path.insert(0, {str(os.path.dirname(_records.__file__))!r})
+from _records import record
 from trainonce.study.store import Store
 store = Store({str(tmp_path)!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
