@@ -1,14 +1,17 @@
 """Running studies: what is missing runs, what is there stays, and a failure does not end the others."""
 
 import collections
+import dataclasses
 import math
+import multiprocessing
+import time
 
 import _tasks
 import pytest
 import torch
 from _runs import keys_of, records, study
 
-from trainonce.study import runner, sentences, task
+from trainonce.study import Record, runner, sentences, task
 from trainonce.study.store import Store
 
 
@@ -234,3 +237,67 @@ def test_a_control_whose_run_has_lost_its_history_says_so(tmp_path):
     messages = [r.error["message"] for r in records(tmp_path) if r.status == "failed"]
     assert len(messages) == 4
     assert all("needs the history of a one-shot run" in message for message in messages)
+
+
+# Records of other processes and machines
+
+DAY = 86_400
+
+
+def _failed(made, **more):
+    """A failure of the study's only trial."""
+    (item,) = made.items()
+    return Record(item.keys[0], made.task.name, item.weighting, item.seed, "failed", **more)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_failure_from_a_machine_whose_clock_is_ahead_runs_again(workers, tmp_path):
+    made = study(tmp_path, plans=["uniform"], seeds=1)
+    made.store.append(_failed(made, ended=time.time() + DAY))
+    made.run(workers=workers, show=False)
+    assert [r.status for r in records(tmp_path)] == ["failed", "done"]
+
+
+def test_a_death_after_a_failure_from_a_machine_whose_clock_is_ahead_is_recorded(tmp_path):
+    made = study(tmp_path, _tasks.troubled, plans=["uniform"], seeds=1, how="die", seed=0)
+    made.store.append(_failed(made, ended=time.time() + DAY))
+    made.run(workers=1, show=False)
+    assert [(r.error or {}).get("type") for r in records(tmp_path)] == [None, "ProcessDied"]
+
+
+def _run_elsewhere(path, record, claimed):
+    store = Store(path)
+    with store.claim(record.key):
+        claimed.set()
+        time.sleep(0.3)
+        store.append(record)
+
+
+@pytest.mark.parametrize("ahead", [-DAY, DAY], ids=["its clock is behind", "its clock is ahead"])
+@pytest.mark.parametrize("status", ["failed", "done"])
+def test_what_another_process_is_running_is_taken_from_it_whatever_its_clock_says(status, ahead, tmp_path):
+    made = study(tmp_path, plans=["uniform"], seeds=1)
+    first = _failed(made, ended=time.time() + ahead, metrics={"validation/error": 1.0, "test/error": 1.0})
+    made.store.append(first)
+    context = multiprocessing.get_context("fork")
+    claimed, second = context.Event(), dataclasses.replace(first, status=status)
+    process = context.Process(target=_run_elsewhere, args=(tmp_path, second, claimed))
+    process.start()
+    assert claimed.wait(10)
+    summary = made.run(workers=0, show=False)
+    process.join()
+    assert [r.status for r in summary.records] == ["failed", status]
+    assert len(records(tmp_path)) == 2
+
+
+def test_a_study_reads_each_record_a_few_times_at_most(tmp_path, monkeypatch):
+    """Not the whole store before each trial."""
+    many = study(tmp_path, plans=["uniform"], seeds=40)
+    for item in many.items():
+        metrics = {"validation/error": 1.0, "test/error": 1.0}
+        many.store.append(Record(item.keys[0], "line", item.weighting, item.seed, "done", metrics))
+    parsed, parse = [], Record.from_json
+    monkeypatch.setattr(Record, "from_json", lambda content: parsed.append(1) or parse(content))
+    study(tmp_path, plans=["uniform", "base"], seeds=5, steps=2).run(workers=0, show=False)
+    assert len(records(tmp_path)) == 50
+    assert len(parsed) <= 40 + 3 * 10 + 50  # once what was there, some times what is new, and once in this test

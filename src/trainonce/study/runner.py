@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -32,9 +33,26 @@ class StoppedError(RuntimeError):
     """The study cannot go on: a finished trial could not be recorded, or the task was changed meanwhile."""
 
 
+class News:
+    """What any process has recorded since the store was last read as a whole: its place in the file decides, no clock.
+
+    ``position`` is how far it has read.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.position = store, store.position
+        self._records: dict[str, Record] = {}
+
+    def find(self, key: str) -> Record | None:
+        """The last record of a trial, if there is a new one."""
+        records, self.position = self._store.read_since(self.position)
+        self._records.update((record.key, record) for record in records)
+        return self._records.get(key)
+
+
 def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, listener: Listener) -> None:
     """Run whatever is missing or has failed."""
-    schedule = Schedule(everything, store.read())
+    schedule, news = Schedule(everything, store.read()), News(store)
     labels: dict[str, str] = {}
     start, count = time.monotonic(), 0
     with tools.open(task, store, _preload(task, everything)) as executor:
@@ -44,11 +62,11 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
                 labels[job.key] = label
                 with store.claim(job.key) as free:
                     pass
-                if free:
-                    executor.start(job)
-                    listener.on_start(job.key, label, job.seed)
+                if not free or news.find(job.key) is not None:
+                    _check_again(schedule, news, job.key, label, listener)
                 else:
-                    _check_again(schedule, store, job.key, label, listener)
+                    executor.start(dataclasses.replace(job, since=news.position))
+                    listener.on_start(job.key, label, job.seed)
             for skip in schedule.skipped:
                 listener.on_skip(*skip)
             schedule.skipped.clear()
@@ -64,7 +82,7 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
                 elif event.kind == "stop":
                     raise StoppedError(event.content)
                 elif event.kind == "taken":
-                    _check_again(schedule, store, key, labels[key], listener)
+                    _check_again(schedule, news, key, labels[key], listener)
                 else:
                     schedule.close(key, event.content)
                     count += 1
@@ -79,10 +97,10 @@ def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     return ["torch._dynamo", *searches, *peers, *task.preload]
 
 
-def _check_again(schedule: Schedule, store: Store, key: str, label: str, listener: Listener) -> None:
-    """Another process has the trial: take its record if it has just ended, or check again later."""
-    record = store.read().get(key)
-    if record is None or (record.status == "failed" and record.ended <= schedule.since):
+def _check_again(schedule: Schedule, news: News, key: str, label: str, listener: Listener) -> None:
+    """Another process has or had the trial: take its record, or check again later."""
+    record = news.find(key)
+    if record is None:
         schedule.postpone(key)
     else:
         schedule.close(key, record)

@@ -100,7 +100,6 @@ class Schedule:
         self._tried: set[str] = set()
         self._away: dict[str, float] = {}  # trials that another process has, and when to check again
         self._running: set[str] = set()
-        self.since = time.time()
         self.skipped: list[Skip] = []
 
     def next(self) -> tuple[Job, str] | None:
@@ -131,7 +130,7 @@ class Schedule:
 
     def _job(self, item: Item, key: str) -> Job:
         done = [self.records[k] for k in item.keys if k in self.records and k != key] if item.search else []
-        return Job(key, item.seed, item.weighting, item.source, item.search, item.keys.index(key), done, self.since)
+        return Job(key, item.seed, item.weighting, item.source, item.search, item.keys.index(key), done)
 
     def close(self, key: str, record: Record) -> None:
         """Take the record of a trial that has ended."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from trainonce.study.store import START, Position
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -24,7 +26,7 @@ class Job:
     search: Search | None = None
     number: int = 0  # within the search
     done: Sequence[Record] = ()
-    since: float = 0.0  # when the study was started: a failure recorded later is not tried again
+    since: Position = START  # where the records end that the study knows: a trial recorded behind it does not run
 
 
 class Event(NamedTuple):

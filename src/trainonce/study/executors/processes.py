@@ -123,8 +123,7 @@ class Processes:
             },
         )
         with self._store.claim(job.key) as mine:
-            there = self._store.read().get(job.key)
-            if there is not None and (there.status != "failed" or there.ended > running.start):
+            if (there := self._store.find(job.key, job.since)) is not None:
                 return Event("there", there)
             if not mine:
                 return Event("taken")

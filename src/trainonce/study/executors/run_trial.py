@@ -35,8 +35,7 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
     with store.claim(job.key) as mine:
         if not mine:
             return Event("taken")
-        there = store.read().get(job.key)
-        if there is not None and (there.status != "failed" or there.ended > job.since):
+        if (there := store.find(job.key, job.since)) is not None:
             return Event("there", there)
         try:
             record = train(task, job, store, device, notify)

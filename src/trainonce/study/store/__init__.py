@@ -6,5 +6,7 @@ the weighting and the seed.
 
 from trainonce.study.store.folder import DamagedStore as DamagedStore
 from trainonce.study.store.folder import Store as Store
+from trainonce.study.store.lines import START as START
+from trainonce.study.store.lines import Position as Position
 
-__all__ = ["DamagedStore", "Store"]
+__all__ = ["START", "DamagedStore", "Position", "Store"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
 from trainonce.study.record import FORMAT, NewerFormatError, Record, as_json, check_format
-from trainonce.study.store import locks
+from trainonce.study.store import lines, locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +37,7 @@ class Store:
         self.trials, self.manifest, self.claims = (
             self.path / name for name in (layout.RECORDS, layout.MANIFEST, layout.CLAIMS)
         )
+        self._read: tuple[tuple[Record, ...], lines.Position] = (), lines.START
         if not writable:
             return
         try:
@@ -66,35 +67,48 @@ class Store:
     def read_all(self) -> list[Record]:
         """All records in the order of their writing, also of failures that a later record of the trial replaces.
 
-        A line that cannot be read is named in a warning; its trial runs again. A line in a newer format is an error.
+        Only what was written since the last call is read from the disk. A line that cannot be read is named in a
+        warning, once; its trial runs again. A line in a newer format is an error.
         """
-        found, bad = [], []
-        content = self.trials.read_bytes() if self.trials.exists() else b""
-        *lines, _ = content.split(b"\n")  # behind the last newline: nothing, or a line being written
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = Record.from_json(json.loads(line))
-            except NewerFormatError as error:
-                raise ValueError(f"{self.trials}: line {number} {error}") from None
-            except (ValueError, KeyError, TypeError, AttributeError):
-                bad.append(number)
-                continue
-            found.append(record)
-        if bad:
+        known, position = self._read
+        found = lines.read(self.trials, position)
+        if found.start != position:  # the file was replaced
+            known = ()
+        self._read = (*known, *found.records), found.end
+        if found.damaged:
             warnings.warn(
-                f"{self.trials}: line {', '.join(map(str, bad))} cannot be read. What it held is lost and its trial "
-                "will run again; all other trials are kept.",
+                f"{self.trials}: line {', '.join(map(str, found.damaged))} cannot be read. What it held is lost and "
+                "its trial will run again; all other trials are kept.",
                 DamagedStore,
-                stacklevel=2,
+                stacklevel=1,  # a fixed place: Python shows a warning once for each
             )
-        return found
+        return list(self._read[0])
+
+    @property
+    def position(self) -> lines.Position:
+        """Where the records end that :meth:`read_all` has returned."""
+        return self._read[1]
+
+    def read_since(self, start: lines.Position) -> tuple[list[Record], lines.Position]:
+        """The records behind a position, and where they end.
+
+        If the file was replaced meanwhile, all its records count as new, but for failures: those may be old ones.
+        """
+        found = lines.read(self.trials, start)
+        replaced = found.start != start
+        return [record for record in found.records if not (replaced and record.status == "failed")], found.end
+
+    def find(self, key: str, start: lines.Position) -> Record | None:
+        """The last record of a trial among those behind a position."""
+        records, _ = self.read_since(start)
+        return {record.key: record for record in records}.get(key)
 
     def append(self, record: Record) -> None:
         """Add a record: wholly or not at all, and on the disk when this returns."""
         line = json.dumps(as_json(record.to_json()), allow_nan=False).encode() + b"\n"
         try:
             with locks.lock(self.claims, RECORDS_BYTE, wait=True), self.trials.open("r+b", buffering=0) as file:
-                end = _end_of_lines(file.fileno())
+                end = lines.end_of_lines(file.fileno())
                 file.truncate(end)  # a writer was killed within its line
                 file.seek(end)
                 try:
@@ -154,15 +168,3 @@ class Store:
             raise OSError(
                 f"{self.manifest} cannot be written: {error.strerror}. Choose another folder with --out."
             ) from None
-
-
-def _end_of_lines(descriptor: int, block: int = 1 << 16) -> int:
-    """Where the last complete line ends."""
-    end = os.fstat(descriptor).st_size
-    while end:
-        start = max(0, end - block)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
