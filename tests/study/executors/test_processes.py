@@ -47,13 +47,17 @@ def test_what_a_trial_leaves_running_does_not_hold_up_the_study(how, tmp_path):
     assert [r.status for r in records(tmp_path)] == ["done", "failed" if how == "orphan" else "done", "done"]
 
 
-def test_a_task_that_is_edited_while_it_runs_stops_the_study(tmp_path):
+@pytest.mark.parametrize(
+    ("before", "after"), [("lr=0.1, each=None", "lr=0.2, each=None"), ("def line(", "def line((")], ids=["code", "typo"]
+)
+def test_a_task_that_is_edited_while_it_runs_stops_the_study(before, after, tmp_path):
     """Its keys were computed from the file as it was."""
     file = tmp_path / "mine.py"
     file.write_text(Path(_tasks.__file__).read_text())
     made = Study(load_file(file).line, tmp_path / "out", seeds=2).add("uniform")
     made.task.identity  # noqa: B018 computed before the edit, as when the study starts
-    file.write_text(file.read_text().replace("lr=0.1, each=None", "lr=0.2, each=None"))
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
     with pytest.raises(runner.StoppedError, match="was changed while the study was running"):
         made.run(workers=1, show=False, start="spawn")
     assert records(tmp_path / "out") == []

@@ -16,6 +16,7 @@ from trainonce.study import layout
 from trainonce.study.checkpoint import read_checkpoint
 from trainonce.study.executors import worker_process
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.record import UNKNOWN, Record, versions
 from trainonce.study.schedule import POLL
@@ -47,7 +48,8 @@ class Processes:
     def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
         location = TaskLocation.of(task)
         assert location is not None
-        self._task, self._location, self._store, self._tools = task, location, store, tools
+        self._task, self._store, self._tools = task, store, tools
+        self._sent = SentTask.of(task, location)
         self._context: Any = multiprocessing.get_context(tools.start)
         if tools.start == "forkserver":
             _start_server(self._context, ["trainonce.study.executors.worker_process", *preload])
@@ -65,10 +67,9 @@ class Processes:
         ours, theirs = self._context.Pipe(duplex=False)
         slot = min(set(range(self._tools.workers)) - {running.slot for running in self._running.values()})
         device = self._tools.devices[slot % len(self._tools.devices)]
-        what = (self._location, dict(self._task.settings), self._task.identity, job)
-        how = (str(self._store.path), device, self._tools.threads, theirs)
+        given = (self._sent, job, str(self._store.path), device, self._tools.threads, theirs)
         name = worker_process.NAME + job.key
-        process = self._context.Process(target=worker_process.main, args=what + how, name=name, daemon=False)
+        process = self._context.Process(target=worker_process.main, args=given, name=name, daemon=False)
         with postpone_interrupt():
             process.start()
             self._running[ours] = _Running(process, job, slot, time.time(), device)

@@ -13,6 +13,10 @@ from typing import Any
 from trainonce.study.task import Task
 
 
+class MissingTaskError(Exception):
+    """A task is no longer where it was found."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskLocation:
     """The file or the module of a task, and its name there."""
@@ -39,8 +43,9 @@ class TaskLocation:
     def load(self) -> Task:
         """The task, loaded into this process."""
         module = load_file(Path(self.file)) if self.file else importlib.import_module(self.module)
-        task = getattr(module, self.name)
-        assert isinstance(task, Task)
+        task = getattr(module, self.name, None)
+        if not isinstance(task, Task):
+            raise MissingTaskError(f"there is no task {self.name!r} in {self.file or self.module}")
         return task
 
 

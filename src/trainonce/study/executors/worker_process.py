@@ -7,20 +7,21 @@ import multiprocessing
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.parent_watch import end_with_parent
 from trainonce.study.executors.run_trial import run
+from trainonce.study.executors.sent_task import OtherTaskError
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from trainonce.study.executors.task_location import TaskLocation
+    from trainonce.study.executors.sent_task import SentTask
 
 NAME = "trial "  # how the names of worker processes begin
 
@@ -31,9 +32,7 @@ def is_worker() -> bool:
 
 
 def main(
-    location: TaskLocation,
-    settings: dict[str, Any],
-    identity: str,
+    sent: SentTask,
     job: Job,
     path: str,
     device: str,
@@ -51,10 +50,10 @@ def main(
             pipe.send(event)
 
     _redirect_output(store.log(job.key))
-    task = location.load().using(**settings)
-    if task.identity != identity:
-        text = f"The file of the task {task.name!r} was changed while the study was running. Start it again."
-        send(Event("stop", text))
+    try:
+        task = sent.load()
+    except OtherTaskError as error:
+        send(Event("stop", str(error)))
     else:
         send(run(task, job, store, device, notify=lambda *progress: send(Event("beat", progress))))
     sys.stdout.flush()
