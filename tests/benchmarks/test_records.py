@@ -47,7 +47,7 @@ def test_a_study_of_today_goes_on_from_the_kept_records(name, tmp_path):
     records.unpack(DATA / "study" / f"{name}.tar.xz", tmp_path)
     kept = Store(tmp_path).read()
     study = Study(load(name), tmp_path, seeds=5)
-    assert not study.changed
+    assert not study.changes
     for plan in Summary.read(tmp_path).plans:
         study.add(plan["name"])
     wanted = {key for item in study.items() for key in item.keys}

@@ -99,7 +99,7 @@ def test_compare_again_runs_nothing_and_report_writes_the_page_anew(tmp_path, ca
 
 def test_earlier_trials_are_mentioned_where_there_are_some(tmp_path, capsys):
     given = ("compare", TASK, "--plans=uniform", "--seeds=1", "--out", tmp_path, "--workers=0", "--no-report")
-    notice = "earlier trials in this folder are kept, and not used"
+    notice = "Changed since the last run: the setting steps. Earlier trials are kept, and not used."
     assert run(*given) == 0
     assert run(*given, "--steps=5") == 0
     assert capsys.readouterr().out.count(notice) == 1
@@ -400,3 +400,27 @@ def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what
     assert 3 <= kept < 810
     assert all(r.status == "done" for r in Store(tmp_path).read().values())
     assert _tasks.line.using(pause=0.05).steps == 20
+
+
+def test_a_file_that_the_task_imports_is_edited_and_its_trials_run_again(tmp_path):
+    """Each time in new processes, as a user would; the page of an earlier study must not pass for a new one."""
+    (tmp_path / "shift.py").write_text("BY = 0.0\n")
+    (tmp_path / "mine.py").write_text(
+        Path(_tasks.__file__).read_text().replace("import trainonce\n", "import trainonce\nfrom shift import BY\n")
+        + "\n\n@task(terms=TERMS, metric='error', direction='minimize')\ndef moved(trial, *, steps=3):\n"
+        "    return {name: value + BY for name, value in train(trial, steps).items()}\n"
+    )
+
+    def compare():
+        options = ["--plans", "uniform", "--seeds", "1", "--workers", "1", "--no-report", "--out", "out"]
+        command = [sys.executable, "-m", "trainonce", "compare", "mine.py:moved", *options]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120)
+        return done.stdout, [record.metrics["test/error"] for record in Store(tmp_path / "out").read_all()]
+
+    first, found = compare()
+    assert compare()[1] == found
+    (tmp_path / "shift.py").write_text("BY = 100.0  # a great deal\n")
+    again, both = compare()
+    assert "Changed since the last run: shift.py. Earlier trials are kept, and not used." in again
+    assert "Changed" not in first
+    assert both == [found[0], pytest.approx(found[0] + 100)]

@@ -73,7 +73,7 @@ def test_points_that_are_close_have_labels_of_their_own(tmp_path):
 def test_other_settings_are_another_study_in_the_same_folder(tmp_path):
     study(tmp_path).run(workers=0, show=False)
     changed = study(tmp_path, plans=["uniform"], steps=5)
-    assert changed.changed
+    assert changed.changes == ("the setting steps",)
     summary = changed.run(workers=0, show=False)
     assert [row.plan for row in summary.rows] == ["uniform"]
     assert len(records(tmp_path)) == 12

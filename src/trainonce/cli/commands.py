@@ -32,8 +32,9 @@ def compare(asked: argparse.Namespace) -> int:
     names = ", ".join(plan.name for plan in study.plans)
     print(f"{task.name}: {task.about}")
     print(textwrap.fill(f"{count} trials: {names}; {_seeds(study)}. Results go to {out}.", 100))
-    if study.changed and study.store.read():
-        print("The task or its settings have changed: earlier trials in this folder are kept, and not used.")
+    if study.changes and study.store.read():
+        what = ", ".join(study.changes)
+        print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
     summary = study.run(workers=asked.workers, device=asked.device)
     print(f"\n{sentences.text_table(summary)}\n")
     texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.search_cost(summary))

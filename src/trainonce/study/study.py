@@ -14,7 +14,7 @@ from trainonce.study.task import Task
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
     from trainonce.study.runner import Listener
@@ -31,7 +31,7 @@ class Study:
     def __init__(self, task: Task, out: str | os.PathLike[str], *, seeds: int | Sequence[int] = 3) -> None:
         if not isinstance(task, Task):
             raise TypeError(f"Study needs a task, made with @trainonce.study.task(...); got {type(task).__name__}.")
-        self.task = task
+        self.task = dataclasses.replace(task)  # whose identity is that of its code now, also in a notebook
         self.seeds = _seeds(seeds)
         self.margin = task.margin
         self.plans: list[plans.Plan] = []
@@ -49,11 +49,11 @@ class Study:
                 f"The folder {self.store.path} holds a study of the task {other!r}, not of {self.task.name!r}. "
                 "Choose another folder."
             )
-        self.changed = manifest["task"]["identity"] != self.task.identity
-        return [] if self.changed else list(manifest["plans"])
+        self.changes = _changes(manifest["task"], self.task.info())
+        return [] if self.changes else list(manifest["plans"])
 
-    #: Whether the folder's earlier trials are of another version of the task; they are kept, and not used.
-    changed = False
+    #: What has changed of the task since the folder's earlier trials, which are kept, and not used.
+    changes: tuple[str, ...] = ()
 
     def add(self, plan: str, *values: Any, **settings: Any) -> Self:
         """Add a plan, as on the command line: ``study.add("grid(0.1,1,10)")``, or ``study.add("grid", 0.1, 1, 10)``."""
@@ -115,6 +115,20 @@ class Study:
             before = merged.get(plan.name, {}).get("seeds", [])
             merged[plan.name] = _as_json(plan) | {"seeds": sorted({*before, *self.seeds})}
         return list(merged.values())
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which files and settings make it another task; if none does, something else, such as its metric."""
+    if before["identity"] == now["identity"]:
+        return ()
+    files, settings = (_differences(before.get(what, {}), now[what]) for what in ("files", "settings"))
+    known = [*(files if before.get("files") else []), *(f"the setting {name}" for name in settings)]
+    return tuple(known) or ("the task",)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    missing = object()
+    return [name for name in {**before, **now} if before.get(name, missing) != now.get(name, missing)]
 
 
 def _as_json(plan: plans.Plan) -> dict[str, Any]:
