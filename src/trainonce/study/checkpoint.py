@@ -90,11 +90,13 @@ def kinds(value: Any) -> set[type]:
     >>> sorted(kind.__name__ for kind in kinds({"step": 3, "losses": [0.5, (None, 0.25)]}))
     ['NoneType', 'float', 'int', 'str']
     """
-    if type(value) not in DICTS | LISTS:
+    plain = DICTS | LISTS
+    if type(value) not in plain:
         return {type(value)}
     contents = [*value, *value.values()] if type(value) in DICTS else value
-    inner = (content for content in contents if type(content) in DICTS | LISTS)
-    return ({*map(type, contents)} - DICTS - LISTS).union(*map(kinds, inner))
+    found = {*map(type, contents)}
+    inner = [content for content in contents if type(content) in plain] if found & plain else []
+    return (found - plain).union(*map(kinds, inner))
 
 
 def _entries(value: Any, path: str) -> Iterator[tuple[str, Any]]:
