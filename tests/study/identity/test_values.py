@@ -89,7 +89,6 @@ LOOP_OBJECT.width = LOOP_OBJECT
         (Config, SimpleNamespace),
         (json, enum),
     ],
-    ids=str,
 )
 def test_different_values_are_described_differently(one, other):
     assert describe(one) == describe(one)
@@ -108,7 +107,6 @@ def test_different_values_are_described_differently(one, other):
         (Config(1), Config(1)),
         (torch.empty(0), torch.empty(0)),
     ],
-    ids=str,
 )
 def test_equal_values_are_described_alike(one, other):
     assert describe(one) == describe(other)
@@ -118,9 +116,7 @@ def test_values_that_contain_themselves_have_an_end():
     assert describe(LOOP_OBJECT) != describe(Config(LOOP_OBJECT))
 
 
-@pytest.mark.parametrize(
-    "value", [object(), threading.Lock(), (x for x in [1]), sys.stdout, torch.eye(2).to_sparse()], ids=str
-)
+@pytest.mark.parametrize("value", [object(), threading.Lock(), (x for x in [1]), sys.stdout, torch.eye(2).to_sparse()])
 def test_what_cannot_be_told_apart_is_refused(value):
     with pytest.raises(UnstableError):
         describe({"in": [value]})
