@@ -3,13 +3,15 @@
 import copy
 import gc
 import math
+import random
 
 import pytest
 import torch
 from _history_run import TERMS, Run, rows
+from torch import nn
 
 import trainonce
-from trainonce import History
+from trainonce import CompositeLoss, History, attach, replay
 from trainonce.history import Tally
 from trainonce.terms import Values
 
@@ -175,14 +177,82 @@ def test_validation_calls_are_not_recorded():
     assert history.columns()["loss/fit"] == [u["fit"] for u in used]
 
 
-def test_a_step_without_a_call_leaves_no_row():
-    """The optimizer may step for other reasons, torch.distributed.checkpoint does so to make its state."""
+@pytest.mark.parametrize("lr", [0.05, torch.tensor(0.05)], ids=["number", "tensor"])
+def test_a_step_that_moves_nothing_leaves_no_row_and_does_not_count(lr):
     history = History()
-    run = Run(history)
+    run = Run(history, lr=lr)
     run.step()
+    run.optimizer.zero_grad()
+    run.optimizer.step()  # without a gradient
+    run.criterion.exponents.grad = torch.zeros(2)  # torch.distributed.checkpoint makes its state like this
+    rate, run.attachment.group["lr"] = run.attachment.group["lr"], 0.0 * lr
     run.optimizer.step()
+    run.attachment.group["lr"] = rate
     run.step()
     assert history.columns()["step"] == [1, 2]
+    assert run.attachment.steps == 2
+
+
+OPTIMIZERS = {
+    "momentum": lambda w: torch.optim.SGD([w], lr=0.005, momentum=0.9),
+    "adam": lambda w: torch.optim.Adam([w], lr=0.05),
+    "tensor lr": lambda w: torch.optim.Adam([w], lr=torch.tensor(0.05)),
+}
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("set_to_none", [True, False, "never cleared"])
+@pytest.mark.parametrize("decay", [0.0, 2.0])
+def test_the_rows_add_up_to_the_movement_whatever_the_criterion_was_called_for(tmp_path, make, set_to_none, decay):
+    for seed in range(4):
+        rng, w = random.Random(seed), nn.Parameter(torch.ones(3, dtype=torch.float64))
+        criterion, optimizer = CompositeLoss(["a", "b", "c"]).double(), make(w)
+        history = History(tmp_path / f"{seed}.jsonl", block=3)
+        attach(optimizer, criterion, decay=decay, history=history)
+        start, used = criterion.exponents.detach().clone(), []
+        for _ in range(20):
+            if set_to_none != "never cleared":
+                optimizer.zero_grad(set_to_none=set_to_none)
+            if rng.random() < 0.5:
+                used.append(criterion.weights)
+                criterion(a=(w**2).sum(), b=w.abs().sum(), c=(w - 2).abs().sum()).backward()
+            else:
+                (w**2).sum().backward()
+            optimizer.step()
+        end = criterion.exponents.detach()
+        history.flush()
+        for found in (history, History.load(history.path)):
+            columns = found.columns()
+            for i, name in enumerate("bc"):
+                parts = [columns[f"empirical/{name}"], columns[f"decay/{name}"]]
+                assert start[i] + sum(map(sum, parts)) == pytest.approx(end[i].item(), abs=1e-13)
+                places = [*columns[f"exponent/{name}"], end[i].item()]
+                for t, (e, d) in enumerate(zip(*parts, strict=True)):
+                    assert places[t + 1] == pytest.approx(places[t] + e + d, abs=1e-14)
+            assert torch.equal(found.weights(), torch.stack(used))  # what replay repeats, call by call
+            called = [not math.isnan(v) for v in columns["loss/a"]]
+            assert sum(called) == len(used)
+            assert all(called) == (set_to_none is True)
+
+
+def test_a_replay_repeats_the_weights_of_the_calls(tmp_path):
+    history = History(tmp_path / "run.jsonl")
+    first = alternate(Run(history, dtype=torch.float64, momentum=0.9))
+    history.flush()
+    for source in (history, history.path):
+        assert alternate(Run(criterion=replay(source), dtype=torch.float64, momentum=0.9)) == first
+
+
+def alternate(run):
+    """The weights at each call, where every second step goes without one."""
+    used = []
+    for t in range(10):
+        run.optimizer.zero_grad(set_to_none=False)
+        if t % 2 == 0:
+            used.append(run.criterion.weights.tolist())
+            run.backward()
+        run.optimizer.step()
+    return used
 
 
 def test_losses_in_low_precision_are_summed_in_float32():

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
 import pytest
@@ -14,6 +15,7 @@ from _history_run import TERMS, Run, rows
 from torch import nn
 
 from trainonce import CompositeLoss, History, attach, health
+from trainonce.history import _Content
 
 # Kills
 
@@ -261,3 +263,63 @@ def test_damage_in_the_middle_is_left_out_with_a_warning(tmp_path, damage):
         resumed = History(history.path, step=4)
     Run(resumed).steps(1)
     assert resumed.columns()["step"] == [1, 2, 4, 5]
+
+
+def test_rows_out_of_order_are_left_out_with_a_warning(tmp_path):
+    history = History(tmp_path / "run.jsonl")
+    Run(history).steps(6)
+    history.flush()
+    head, *lines = history.path.read_bytes().splitlines(keepends=True)
+    one, two, three, four, five, six = lines
+    history.path.write_bytes(b"".join([head, one, two, five, three, five, four, six]))
+    with pytest.warns(health.HistoryDamaged, match="3 lines of .* could not be read, or were out of order"):
+        found = History.load(history.path)
+    assert found.columns()["step"] == [1, 2, 5, 6]
+    whole = history.columns()
+    assert found.columns()["loss/fit"] == [whole["loss/fit"][i] for i in (0, 1, 4, 5)]
+    with pytest.warns(health.HistoryDamaged):
+        History(history.path, step=2).bind(CompositeLoss(TERMS))
+    assert history.path.read_bytes() == b"".join([head, one, two])
+
+
+def test_a_file_read_in_blocks_is_the_file_read_at_once(tmp_path, monkeypatch):
+    """Wherever a block ends, and whatever is damaged in it."""
+    history = History(tmp_path / "run.jsonl")
+    Run(history).steps(12)
+    history.flush()
+    lines = history.path.read_bytes().splitlines(keepends=True)
+    lines[3] = b"[1, 2]\n"
+    lines[5] = lines[5].replace(b'"lr"', b'"called": false, "lr"')
+    lines[8] = lines[7].rstrip() + b"," + lines[8]
+    lines[10] = b'{"step": "inf"}\n'
+    history.path.write_bytes(b"".join([*lines, b'{"step": 13, "loss']))
+
+    def read():
+        with pytest.warns(health.HistoryDamaged, match="3 lines"):
+            found = History.load(history.path)
+        resumed = _Content(history.path)
+        return found.columns(), found.weights().tolist(), list(resumed.ends)
+
+    whole = read()
+    assert whole[0]["step"] == [1, 2, 4, 5, 6, 7, 9, 11, 12]
+    assert len(whole[1]) == 8
+    assert whole[2][-1] == sum(map(len, lines))
+    for size in (1, 700, 1500, 2500):
+        monkeypatch.setattr("trainonce.history._BLOCK", size)
+        assert read() == whole
+
+
+def test_reading_takes_less_memory_than_the_file(tmp_path):
+    history = History(tmp_path / "run.jsonl")
+    Run(history).step()
+    history.flush()
+    head, line = history.path.read_text().splitlines(keepends=True)
+    history.path.write_text(head + "".join(line.replace('"step": 1,', f'"step": {i},') for i in range(1, 10_001)))
+    tracemalloc.start()
+    try:
+        found = History.load(history.path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 10_000
+    assert peak < history.path.stat().st_size

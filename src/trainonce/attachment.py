@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from trainonce import distributed, functional, health, param_groups
 from trainonce.composite import CompositeLoss
 from trainonce.health import watch
-from trainonce.history import History, Tally, row
+from trainonce.history import History, Mark, Tally, row
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
@@ -303,32 +303,45 @@ class Attachment:
     def _note_after(self, mu: Tensor, moved: Tensor | None, group: dict[str, Any], found_inf: Tensor | None) -> None:
         last = self.criterion._last_call
         called, self._seen = last is not self._seen, last
-        if not called:  # no step of this criterion's; torch.distributed.checkpoint makes such ones, at a rate of 0
+        if moved is not None and (called or self._may_move(group)):
+            self._record(moved, group, found_inf, called)
+        if not called:
             self._watch.idle_step(self)
             return
-        if moved is not None:
-            self._record(moved, group, found_inf)
         self.criterion._after_step(found_inf)
         self.steps += 1
         self._watch.after_step(self, mu)
 
-    def _record(self, moved: Tensor, group: dict[str, Any], found_inf: Tensor | None) -> None:
+    def _may_move(self, group: dict[str, Any]) -> bool:
+        """Whether a step without a call can have moved the exponents, as far as the host knows.
+
+        It does after ``zero_grad(set_to_none=False)``, by momentum and decay. torch.distributed.checkpoint makes such
+        steps, too, at a rate of 0.
+        """
+        return self._exponents.grad is not None and (isinstance(group["lr"], Tensor) or group["lr"] != 0)
+
+    def _record(self, moved: Tensor, group: dict[str, Any], found_inf: Tensor | None, called: bool) -> None:
         assert self._before is not None
         before, after = distributed.unshard(self._before), distributed.unshard(self._exponents.detach())
         moved = distributed.unshard(moved)
         losses = None if self._tally is None else self._tally.take()
         if self.history is None:
             return
+        device = before.device
         if losses is None:
-            losses = torch.full((len(self.criterion.terms),), math.nan, device=before.device)
+            losses = torch.full((len(self.criterion.terms),), math.nan, device=device)
         lr = group["lr"] if isinstance(group["lr"], Tensor) else before.new_full((1,), group["lr"])
-        skipped = before.new_zeros(1) if found_inf is None else (found_inf > 0)
+        lr = lr.to(device)
+        mark = before.new_full((1,), Mark.CALLED if called else Mark.NOT_CALLED)
+        if found_inf is not None:
+            mark = torch.where(found_inf.to(device) > 0, Mark.SKIPPED, mark)
+        if not called:
+            mark = torch.where(lr == 0, Mark.SKIPPED, mark)
         weights = self.criterion._weights_at(before)
         empirical, decay = moved - before, after - moved
         if not self.criterion.learned:  # nothing moves them; where a weight is 0 it would read inf - inf
             empirical, decay = torch.zeros_like(before), torch.zeros_like(before)
-        device = before.device
-        self.history.append(row(losses, weights, before, empirical, decay, lr.to(device), skipped.to(device)))
+        self.history.append(row(losses, weights, before, empirical, decay, lr, mark))
 
     # Checkpoints, ranks and schedulers
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import atexit
 import bisect
+import enum
+import itertools
 import json
 import math
+import operator
 import os
 import weakref
+from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,7 +29,7 @@ from trainonce.readback import Readback, is_capturing
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Self
 
     from trainonce.composite import CompositeLoss
@@ -36,14 +40,17 @@ __all__ = ["History"]
 FORMAT = 1
 HEAD = "trainonce_history"
 _JSON = json.JSONEncoder(allow_nan=False)
+_CALLED = "called"  # false in the row of a step without a call of the criterion; absent in all others
+_BLOCK = 1 << 18  # bytes of a file that are parsed at a time
 
 
 class History:
     """Records losses, weights, exponents and the two parts of each update, once per optimizer step.
 
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
-    step that GradScaler skips, or before which the criterion was not called, leaves no row. Steps inside a CUDA graph
-    cannot be recorded.
+    step that GradScaler skips leaves no row. A step before which the criterion was not called leaves one, with
+    losses of NaN, only if it can move the exponents, as momentum and decay do after ``zero_grad(set_to_none=False)``.
+    Steps inside a CUDA graph cannot be recorded.
 
     .. note:: Unless the optimizer is fused, GradScaler does not announce that it skipped a step. It is noticed when the
         exponents' gradient is gone at the next call, as it is after ``zero_grad()``. With ``set_to_none=False``, and
@@ -100,16 +107,16 @@ class History:
         """Take over what the file holds. It is not changed before the first write."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab"):
-                content = path.read_bytes()
+            with path.open("ab"), path.open("rb") as file:
+                first = file.readline()
         except OSError as error:
             raise OSError(
                 f"The history file {path} cannot be written: {error.strerror}. Choose another path."
             ) from None
-        if _is_torn_head(content):
+        if _is_torn_head(first):
             self._cut = 0
             return
-        found = _read(path, content, self)
+        found = _read(path, self)
         if found.steps and step is None:
             raise ValueError(
                 f"The history file {path} already holds {len(found.steps)} steps. To go on from a checkpoint pass "
@@ -165,16 +172,18 @@ class History:
         auxiliary term; ``lr``. Weights and exponents are those the step started from; ``empirical`` is what the
         optimizer added to the exponent and ``decay`` what the hyperparameter decay added.
         """
-        self.flush()
-        names = _columns(self.terms)
-        table = torch.cat(self._done) if self._done else torch.empty(0, len(names))
+        names, table = _columns(self.terms), self._table()
         return {"step": list(self._steps)} | {n: table[:, i].tolist() for i, n in enumerate(names)}
 
     def weights(self) -> Tensor:
-        """The weights used in each step, one row per step."""
+        """The weights that the losses were summed with, one row for each step with a call of the criterion."""
+        n, table = len(self.terms), self._table()
+        return table[table[:, -1] == Mark.CALLED][:, n : 2 * n]
+
+    def _table(self) -> Tensor:
+        """All rows: the columns of :func:`_columns`, then the mark."""
         self.flush()
-        n = len(self.terms)
-        return torch.cat(self._done)[:, n : 2 * n] if self._done else torch.empty(0, n)
+        return torch.cat(self._done) if self._done else torch.empty(0, len(_columns(self.terms)) + 1)
 
     def __len__(self) -> int:
         self.flush()
@@ -195,7 +204,7 @@ class History:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"There is no history file at {path}.")
-        found = _read(path, path.read_bytes(), history)
+        found = _read(path, history)
         history.terms, history._steps, history._done = found.terms, found.steps, [found.table]
         return history
 
@@ -209,7 +218,7 @@ class History:
         if self._coming is None:
             return
         block, self._coming = self._coming.value(), None
-        block = block[block[:, -1] == 0][:, :-1]  # the last entry marks a skipped step
+        block = block[block[:, -1] != Mark.SKIPPED]
         steps = range(self._last + 1, self._last + 1 + len(block))
         self._last += len(block)
         self._done.append(block)
@@ -250,6 +259,14 @@ def _flush_all() -> None:
     for history in list(_alive):
         history.__del__()
         history._process = None  # nothing is left to do when Python itself is being taken down
+
+
+class Mark(enum.IntEnum):
+    """What a row says of its step, as its last entry."""
+
+    CALLED = 0
+    SKIPPED = 1  # by GradScaler, or nothing could move: the row is not kept
+    NOT_CALLED = 2  # the exponents may have moved without a call of the criterion
 
 
 class Tally:
@@ -295,10 +312,10 @@ def row(
     empirical: Tensor,
     decay: Tensor,
     lr: Tensor,
-    skipped: Tensor,
+    mark: Tensor,
 ) -> Tensor:
-    """One step as a vector: the columns of :meth:`History.columns` in order, then whether the step was skipped."""
-    parts = (losses, weights, exponents, empirical, decay, lr.reshape(1), skipped.reshape(1))
+    """One step as a vector: the columns of :meth:`History.columns` in order, then its :class:`Mark`."""
+    parts = (losses, weights, exponents, empirical, decay, lr.reshape(1), mark.reshape(1))
     return torch.cat([part.to(exponents.dtype) for part in parts])
 
 
@@ -310,46 +327,74 @@ def _columns(terms: tuple[str, ...]) -> list[str]:
 
 def _lines(terms: tuple[str, ...], steps: range, block: Tensor) -> Iterator[dict[str, Any]]:
     names = _columns(terms)
-    for step, values in zip(steps, block.tolist(), strict=True):
+    for step, (*values, mark) in zip(steps, block.tolist(), strict=True):
         # JSON has no NaN; the words keep the file readable by any reader.
         words = [v if math.isfinite(v) else str(v) for v in values]
-        yield {"step": step} | dict(zip(names, words, strict=True))
+        note = {_CALLED: False} if mark == Mark.NOT_CALLED else {}
+        yield {"step": step} | dict(zip(names, words, strict=True)) | note
 
 
 def _encode(lines: list[dict[str, Any]]) -> bytes:
     return "".join(_JSON.encode(line) + "\n" for line in lines).encode()
 
 
-class _Content(NamedTuple):
-    """What a file holds. ``ends``: where its first line ends, then each row's, in bytes."""
+class _Content:
+    """What a file holds, read a block of lines at a time: its terms, and of each row the step, the numbers and the end.
 
-    terms: tuple[str, ...]
-    steps: list[int]
-    table: Tensor
-    ends: list[int]
+    ``ends`` are places in the file, in bytes: where its first line ends, then each row. ``bad`` counts the lines that
+    cannot be read or are out of order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            head = file.readline()
+            self.terms = _terms(path, head)
+            self.steps: list[int] = []
+            self.ends = array("q", [len(head)])
+            self.bad = 0
+            self._place = len(head)
+            fields = ["step", *_columns(self.terms), "step"]  # the last one gives way to the mark
+            self._width, self._fields = len(fields), operator.itemgetter(*fields)
+            self._values = array("d")
+            while lines := file.readlines(_BLOCK):
+                if not lines[-1].endswith(b"\n"):
+                    lines.pop()  # torn by a kill, or just being written
+                self._take(lines)
+
+    @property
+    def table(self) -> Tensor:
+        """The columns of :func:`_columns`, then the mark."""
+        if not self._values:
+            return torch.empty(0, self._width - 1, dtype=torch.float64, device="cpu")
+        return torch.frombuffer(self._values, dtype=torch.float64).reshape(-1, self._width)[:, 1:]
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Add the lines; where one of them is bad, halve them until it is alone."""
+        rows = _parse(lines, self._fields, self._width)
+        if rows is not None and self._is_next(steps := rows[:: self._width]):
+            self.steps += map(int, steps)
+            self.ends.extend(itertools.accumulate(map(len, lines[1:]), initial=self._place + len(lines[0])))
+            self._values.extend(rows)
+        elif len(lines) > 1:
+            self._take(lines[: len(lines) // 2])
+            self._take(lines[len(lines) // 2 :])
+            return
+        else:
+            self.bad += len(lines)
+        self._place += sum(map(len, lines))
+
+    def _is_next(self, steps: array[float]) -> bool:
+        """Whether the steps are in order, and after those there are."""
+        last = self.steps[-1] if self.steps else -math.inf
+        return steps[-1] < math.inf and all(a < b for a, b in itertools.pairwise((last, *steps)))
 
 
-def _read(path: Path, content: bytes, owner: History) -> _Content:
+def _read(path: Path, owner: History) -> _Content:
     """A file's rows; a line that cannot be read is left out, with a warning unless it is the torn end."""
-    head, *lines = content.split(b"\n")
-    names = _columns(terms := _terms(path, head))
-    steps: list[int] = []
-    table: list[list[float]] = []
-    end = len(head) + 1
-    ends, bad = [end], 0
-    for line in lines[:-1]:  # after the last newline comes nothing, or what a kill tore
-        end += len(line) + 1
-        row = _parse(line, names)
-        if row is None or (steps and row[0] <= steps[-1]):
-            bad += 1
-            continue
-        steps.append(row[0])
-        table.append(row[1])
-        ends.append(end)
-    if bad:
-        health.warn(owner, health.HistoryDamaged, count=bad, path=path)
-    rows = torch.tensor(table, dtype=torch.float64, device="cpu").reshape(len(table), len(names))
-    return _Content(terms, steps, rows, ends)
+    found = _Content(path)
+    if found.bad:
+        health.warn(owner, health.HistoryDamaged, count=found.bad, path=path)
+    return found
 
 
 def _terms(path: Path, head: bytes) -> tuple[str, ...]:
@@ -363,18 +408,28 @@ def _terms(path: Path, head: bytes) -> tuple[str, ...]:
     return terms
 
 
-def _parse(line: bytes, names: list[str]) -> tuple[int, list[float]] | None:
+def _parse(lines: list[bytes], fields: Callable[[Any], tuple[Any, ...]], width: int) -> array[float] | None:
+    """The fields of all lines in a row, each line's last one replaced by its mark; None where one cannot be read."""
+    text = b"[%b]" % b",".join(lines)
     try:
-        found = json.loads(line)
-        return int(found["step"]), [float(found[name]) for name in names]
-    except (ValueError, KeyError, TypeError):
+        found = json.loads(text)  # all at once: half the time of one by one
+        try:
+            numbers = array("d", itertools.chain.from_iterable(map(fields, found)))
+        except TypeError:  # NaN and infinity are words
+            numbers = array("d", map(float, itertools.chain.from_iterable(map(fields, found))))
+        called = [one.get(_CALLED, True) for one in found] if _CALLED.encode() in text else [True] * len(found)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    if not found or len(found) != len(lines):
+        return None
+    numbers[width - 1 :: width] = array("d", [Mark.CALLED if c else Mark.NOT_CALLED for c in called])
+    return numbers
 
 
-def _is_torn_head(content: bytes) -> bool:
-    """Whether a file holds nothing yet: it is empty, or a kill tore its first line."""
+def _is_torn_head(first: bytes) -> bool:
+    """Whether a file with this first line holds nothing yet: it is empty, or a kill tore the line."""
     start = b'{"' + HEAD.encode()
-    return b"\n" not in content and (content.startswith(start) or start.startswith(content))
+    return not first.endswith(b"\n") and (first.startswith(start) or start.startswith(first))
 
 
 def _is_first_rank() -> bool:
