@@ -172,8 +172,13 @@ class History:
         auxiliary term; ``lr``. Weights and exponents are those the step started from; ``empirical`` is what the
         optimizer added to the exponent and ``decay`` what the hyperparameter decay added.
         """
-        names, table = _columns(self.terms), self._table()
-        return {"step": list(self._steps)} | {n: table[:, i].tolist() for i, n in enumerate(names)}
+        return {name: column.tolist() for name, column in self.tensors().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The same columns, each as a tensor on the host."""
+        table = self._table()
+        steps = torch.tensor(self._steps, dtype=torch.int64, device="cpu")
+        return {"step": steps} | {name: table[:, i] for i, name in enumerate(_columns(self.terms))}
 
     def weights(self) -> Tensor:
         """The weights that the losses were summed with, one row for each step with a call of the criterion."""

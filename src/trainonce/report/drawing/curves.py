@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from trainonce.history import History
 from trainonce.study import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainonce.study.record import Record
     from trainonce.study.summary import Outcome, Summary
 
 POINTS = 250  # of a curve, at most
 
-Columns = dict[str, list[float]]
+#: The columns of a :class:`~trainonce.History`, thinned; ``rows`` says how many rows each value is the mean of.
+Columns = dict[str, Tensor]
 
 
 class Curve(NamedTuple):
@@ -48,16 +50,15 @@ def read_history(summary: Summary, record: Record) -> Columns | None:
 
 @functools.lru_cache(maxsize=4096)
 def _load(path: Path, changed: int, size: int) -> Columns | None:
-    columns = History.load(path).columns()
-    steps = torch.tensor(columns.pop("step"), dtype=torch.float64)
-    if not len(steps):
+    columns = History.load(path).tensors()
+    count = len(columns["step"])
+    if not count:
         return None
-    names = ["step", *columns]
-    table = torch.stack([steps, *(torch.tensor(c, dtype=torch.float64) for c in columns.values())])
+    table = torch.stack([column.double() for column in columns.values()])
     table = torch.where(table.isfinite(), table, math.nan)
-    part = math.ceil(table.shape[1] / POINTS)
-    thin = torch.stack([block.nanmean(1) for block in torch.split(table, part, 1)], 1)
-    return dict(zip(names, thin.tolist(), strict=True))
+    width = math.ceil(count / POINTS)
+    blocks = functional.pad(table, (0, -count % width), value=math.nan).reshape(len(table), -1, width)
+    return dict(zip(columns, blocks.nanmean(2), strict=True)) | {"rows": (~blocks[0].isnan()).sum(1).double()}
 
 
 def read_histories(summary: Summary, outcome: Outcome) -> list[Columns]:
@@ -66,19 +67,18 @@ def read_histories(summary: Summary, outcome: Outcome) -> list[Columns]:
     return [columns for columns in found if columns is not None]
 
 
-def curve(runs: Sequence[Mapping[str, list[float]]], column: str) -> Curve | None:
+def curve(runs: Sequence[Mapping[str, Tensor]], column: str) -> Curve | None:
     """A column over steps, up to the last step that all seeds reached."""
     runs = [run for run in runs if column in run]
     if not runs:
         return None
-    shortest = min(runs, key=lambda run: run["step"][-1])
-    steps = shortest["step"]
-    return aggregate([_interpolate(run["step"], run[column], steps) for run in runs], steps)
+    steps = min((run["step"] for run in runs), key=lambda steps: float(steps[-1]))
+    return aggregate([_interpolate(run["step"], run[column], steps) for run in runs], steps.tolist())
 
 
-def aggregate(values: Iterable[Sequence[float]], steps: Sequence[float]) -> Curve:
-    """The curve of several seeds' values, one sequence for each."""
-    rows = torch.tensor(list(values), dtype=torch.float64).reshape(-1, len(steps))
+def aggregate(values: Sequence[Tensor], steps: Sequence[float]) -> Curve:
+    """The curve of several seeds' values, one tensor for each."""
+    rows = torch.stack(list(values))
     filled = rows.isfinite()
     low = torch.where(filled, rows, math.inf).amin(0)
     high = torch.where(filled, rows, -math.inf).amax(0)
@@ -94,22 +94,24 @@ def report_curve(summary: Summary, outcome: Outcome) -> Curve | None:
     runs = [{step: values[metric] for step, values in r.reports if metric in values} for r in outcome.records.values()]
     runs = [run for run in runs if run]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []
-    return (
-        aggregate([[run[step] for step in steps] for run in runs], [float(s) for s in steps])
-        if len(steps) > 1
-        else None
-    )
+    if len(steps) < 2:
+        return None
+    values = [torch.tensor([run[step] for step in steps], dtype=torch.float64) for run in runs]
+    return aggregate(values, [float(step) for step in steps])
 
 
-def _interpolate(steps: Sequence[float], values: Sequence[float], wanted: Sequence[float]) -> list[float]:
-    """The values at other steps, by linear interpolation."""
-    if steps == wanted:
-        return list(values)
-    found = []
-    for step in wanted:
-        right = min(max(bisect.bisect_left(steps, step), 1), len(steps) - 1) if len(steps) > 1 else 0
-        left = max(right - 1, 0)
-        span = steps[right] - steps[left]
-        part = min(max((step - steps[left]) / span, 0.0), 1.0) if span else 0.0
-        found.append(values[left] * (1 - part) + values[right] * part)
-    return found
+def _interpolate(steps: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
+    """The values at other steps, by linear interpolation, also across those that are NaN; NaN before and after them."""
+    known = values.isfinite()
+    if known.all() and steps.equal(wanted):
+        return values
+    steps, values, from_start = steps[known], values[known], bool(known[0])
+    if not len(steps):
+        return torch.full_like(wanted, math.nan)
+    right = torch.searchsorted(steps, wanted).clamp(min(1, len(steps) - 1), len(steps) - 1)
+    left = (right - 1).clamp(0)
+    span = steps[right] - steps[left]
+    part = torch.where(span > 0, (wanted - steps[left]) / span, 0.0).clamp(0, 1)
+    found = values[left] * (1 - part) + values[right] * part
+    inside = (wanted <= steps[-1]) & (from_start | (wanted >= steps[0]))
+    return torch.where(inside, found, math.nan)

@@ -64,20 +64,38 @@ def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def expected_best(summary: Summary) -> list[tuple[float, float]]:
-    """The cost and the mean result of trying k points of the reference's plan in random order, for each k.
+    """The cost and the mean result of trying k points of the reference's plan in random order.
 
-    The best of k points is the one that the selecting split prefers. With n points ordered by it, the i-th is the
-    best of k with probability C(n - i, k - 1) / C(n, k).
+    For each k, or with many points for about 250 of them. The best of k points is the one that the selecting split
+    prefers.
     """
     reference = summary.reference
     if reference is None or not all(o.report for o in reference.outcomes):
         return []
     ordered = sorted(reference.outcomes, key=lambda o: -summary.task.sign * o.select_mean)
+    n, means = len(ordered), [o.mean for o in ordered]
+    return [(reference.cost * k / n, mean_of_best(means, k)) for k in _spread(n)]
+
+
+def mean_of_best(ordered: Sequence[float], k: int) -> float:
+    """The expected first one of k values, drawn at random without replacement from values in an order of preference.
+
+    Of n values the i-th is the first of k with probability C(n - i, k - 1) / C(n, k): k / n for the first, and each
+    next one is (n - i - k + 1) / (n - i) of the one before.
+
+    >>> mean_of_best([3.0, 2.0, 1.0], 1), mean_of_best([3.0, 2.0, 1.0], 3)
+    (2.0, 3.0)
+    """
     n = len(ordered)
-    return [
-        (
-            reference.cost * k / n,
-            math.fsum(math.comb(n - i, k - 1) / math.comb(n, k) * o.mean for i, o in enumerate(ordered, start=1)),
-        )
-        for k in range(1, n + 1)
-    ]
+    probability, parts = k / n, []
+    for i, value in enumerate(ordered[: n - k + 1], start=1):
+        parts.append(probability * value)
+        probability *= (n - i - k + 1) / (n - i) if i < n else 0.0
+    return math.fsum(parts)
+
+
+def _spread(n: int, most: int = 250) -> list[int]:
+    """The numbers from 1 to n, or if they are too many to draw, some of them, evenly on a logarithmic axis."""
+    if n <= most:
+        return list(range(1, n + 1))
+    return sorted({round(n ** (i / (most - 1))) for i in range(most)})

@@ -60,7 +60,7 @@ def paths(summary: Summary) -> list[list[list[float]]]:
     found = []
     for record in row.chosen.records.values():
         columns = curves.read_history(summary, record)
-        steps = [columns[f"weight/{term}"] for term in terms] if columns else []
+        steps = [columns[f"weight/{term}"].tolist() for term in terms] if columns else []
         points = [list(point) for point in zip(*steps, strict=True)]
         found.append([*points, *([list(record.weights)] if record.weights else [])])
     return [path for path in found if path]

@@ -53,7 +53,8 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
         left = [n for n, row in zip(named, rows, strict=True) if row in first]
         _set_cost_axis(axes, rows, left, named)
         shifts = _shifts(axes, summary, rows)
-        obstacles = _draw_expected_line(axes, summary)
+        expected = plans.expected_best(summary)
+        obstacles = _draw_expected_line(axes, expected)
         for row, shift in zip(rows, shifts, strict=True):
             obstacles += _draw_point(axes, summary, row, shift)
         style.grid_lines(axes)
@@ -65,7 +66,7 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
         unit = (axes.get_xlim()[1] - axes.get_xlim()[0]) / across
         moved = [n._replace(x=n.x + shift * unit) for n, shift in zip(named, shifts, strict=True)]
         others = [n for n, row in zip(moved, rows, strict=True) if row not in first]
-        labels.place_beside(axes, [*others, *_line_label(axes, summary)], obstacles)
+        labels.place_beside(axes, [*others, *_line_label(axes, summary, expected)], obstacles)
         below = "cost: full trainings per seed (log scale)"
         style.head(axes, "Cost against quality", plans.metric_label(summary), below)
     return style.root(axes)
@@ -148,9 +149,8 @@ def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Bo
     return [Box(u + shift - 6, v - 6, u + shift + 6, v + 6), Box(u + shift - 2, bottom, u + shift + 2, top)]
 
 
-def _draw_expected_line(axes: Axes, summary: Summary) -> list[Box]:
+def _draw_expected_line(axes: Axes, points: Sequence[tuple[float, float]]) -> list[Box]:
     """Draw the expected result of trying some points, and return the boxes that labels must avoid."""
-    points = plans.expected_best(summary)
     if len(points) < 2:
         return []
     xs = [math.log10(cost) for cost, _ in points]
@@ -165,10 +165,10 @@ def _draw_expected_line(axes: Axes, summary: Summary) -> list[Box]:
     return boxes
 
 
-def _line_label(axes: Axes, summary: Summary) -> list[Label]:
+def _line_label(axes: Axes, summary: Summary, points: Sequence[tuple[float, float]]) -> list[Label]:
     """The name of the grey line, at its first point within the axes."""
     low, high = axes.get_ylim()
-    seen = [(math.log10(cost), value) for cost, value in plans.expected_best(summary) if low <= value <= high]
+    seen = [(math.log10(cost), value) for cost, value in points if low <= value <= high]
     if len(seen) < 2 or summary.reference is None:
         return []
     return [Label(*seen[0], f"part of {plans.base_name(summary.reference.plan)}", COLOURS["set"])]

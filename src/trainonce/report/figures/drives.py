@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from trainonce.report.catalogue import each_auxiliary_term, entry
@@ -12,10 +11,9 @@ from trainonce.report.drawing.over_steps import NO_HISTORY, describe_band, draw_
 from trainonce.report.drawing.style import COLOURS, DASHES, INK, NothingToDrawError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from torch import Tensor
 
     from trainonce.study.summary import Summary
 
@@ -35,15 +33,11 @@ def drives(summary: Summary, term: str | None = None, axes: Axes | None = None) 
     parts = {"losses": "empirical", "decay": "decay", "both": "both"}
     runs = [dict(run) for run in curves.read_histories(summary, learned_plan(summary).chosen)]
     for run in runs:
-        width = run["step"][1] - run["step"][0] if len(run["step"]) > 1 else 1.0
         for part in ("empirical", "decay"):
-            if f"{part}/{term}" in run:
-                run[f"sum/{part}/{term}"] = _running_sum(run[f"{part}/{term}"], width)
-        run[f"sum/both/{term}"] = [
-            a + b for a, b in zip(run.get(f"sum/empirical/{term}", []), run.get(f"sum/decay/{term}", []), strict=False)
-        ]
+            run[f"sum/{part}/{term}"] = _running_sum(run[f"{part}/{term}"], run["rows"])
+        run[f"sum/both/{term}"] = run[f"sum/empirical/{term}"] + run[f"sum/decay/{term}"]
     found = {name: curves.curve(runs, f"sum/{part}/{term}") for name, part in parts.items()}
-    if not any(line is not None and line.mean for line in found.values()):
+    if not any(found.values()):
         raise NothingToDrawError(NO_HISTORY)
     with style.panel(axes) as axes:
         ends = []
@@ -57,10 +51,6 @@ def drives(summary: Summary, term: str | None = None, axes: Axes | None = None) 
     return style.root(axes)
 
 
-def _running_sum(values: Sequence[float], width: float) -> list[float]:
-    """The sum up to each point; thinned values stand for ``width`` steps each."""
-    total, found = 0.0, []
-    for value in values:
-        total += (0.0 if math.isnan(value) else value) * width
-        found.append(total)
-    return found
+def _running_sum(values: Tensor, rows: Tensor) -> Tensor:
+    """The sum up to each point, where a thinned value is the mean of some rows."""
+    return (values.nan_to_num(0.0) * rows).cumsum(0)
