@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from trainonce.text import is_positive, names_error, quoted
+from trainonce.text import check_line, is_positive, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,6 +63,7 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
             raise TypeError(
                 f"{owner} needs term names that are non-empty strings without surrounding space; got {name!r}."
             )
+        check_line("A term's name", name)
     if len(names) < 2:
         raise ValueError(
             f"{owner} weighs two or more terms; got {len(names)} ({quoted(names) or 'none'}). "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import unicodedata
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -55,6 +56,51 @@ def exact(value: float) -> str:
     number = float(value)  # numpy's, too
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
+
+
+def check_line(what: str, text: str) -> None:
+    """Raise unless a name is one line of text that any page, table and terminal can show."""
+    bad = next((c for c in text if unicodedata.category(c) in _NOT_IN_A_LINE or c in _DIRECTIONS), None)
+    if bad is not None:
+        raise ValueError(f"{what} must be one line without control characters; got {text!r}. Leave out {bad!a}.")
+
+
+#: Control characters (line breaks and tabs are some), lone surrogates, separators of lines and paragraphs.
+_NOT_IN_A_LINE = ("Cc", "Cs", "Zl", "Zp")
+#: Characters that turn the writing direction of what follows them.
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def display_width(text: str) -> int:
+    """How many columns of a terminal the text takes.
+
+    >>> display_width("loss"), display_width("損失"), display_width("e\\u0301")
+    (4, 4, 1)
+    """
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, cut with an ellipsis where it is wider than so many columns.
+
+    >>> shorten("consistency", 8), shorten("損失関数", 6)
+    ('consist…', '損失…')
+    """
+    if display_width(text) <= length:
+        return text
+    room, kept = length - 1, ""
+    for character in text:
+        room -= _columns(character)
+        if room < 0:
+            break
+        kept += character
+    return f"{kept.rstrip()}…"
 
 
 def quoted(names: Iterable[object]) -> str:

@@ -14,10 +14,11 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.text, self.addresses, self.ids, self.scripts = [], {}, [], [], []
+        self.open, self.pieces, self.addresses, self.ids, self.scripts = [], {}, [], [], []
         self.tags = []
         self.feed(text)
         self.close()
+        self.text = {name: "".join(pieces) for name, pieces in self.pieces.items()}
 
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
@@ -37,7 +38,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         for _, name in self.open:
-            self.text[name] = self.text.get(name, "") + data
+            self.pieces.setdefault(name, []).append(data)
         if self.open and self.open[-1][0] == "script":
             self.scripts.append(data)
 

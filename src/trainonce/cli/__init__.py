@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ __all__ = ["load_task", "main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     asked = build_parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # names may hold what the terminal's encoding does not
     command: Callable[[argparse.Namespace], int] = asked.command
     try:
         with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from trainonce.cli.task_argument import Problem, describe, load_task, read_setti
 from trainonce.extras import require
 from trainonce.recipes import BrokenRecipeError
 from trainonce.study import layout
+from trainonce.text import display_width
 
 if TYPE_CHECKING:
     import argparse
@@ -65,7 +66,7 @@ def run(asked: argparse.Namespace) -> int:
     if record is not None and record.status != "failed":
         for name, value in record.metrics.items():
             unit = task.unit if name.rpartition("/")[2] == task.metric else ""
-            print(f"{name:<24} {value:.5g} {unit}".rstrip())
+            print(f"{name}{' ' * (24 - display_width(name))} {value:.5g} {unit}".rstrip())
         print(sentences.weights_line(record.weights, task.terms))
         for text in record.warnings[:WARNINGS]:
             print(textwrap.fill(f"It warned: {text}", 100))
@@ -141,7 +142,7 @@ def _study(asked: argparse.Namespace, plan_texts: str, seeds: int | list[int], s
     task = load_task(asked.task).using(**read_settings(asked))
     texts = plans.split(plan_texts)
     plans.check_different([plans.parse(text, task) for text in texts])  # before a folder is made
-    study = Study(task, asked.out or Path("out") / f"{task.name}{suffix}", seeds=seeds)
+    study = Study(task, asked.out or Path("out") / f"{layout.default_folder(task.name)}{suffix}", seeds=seeds)
     if getattr(asked, "margin", None) is not None:
         study.margin = asked.margin
     for text in texts:

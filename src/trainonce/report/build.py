@@ -57,14 +57,19 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
         pictures=pictures.section(summary, store),
     )
     contents = {
-        **{f"{layout.FIGURES}/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings},
+        **{f"{layout.FIGURES}/{drawing.name}.svg": _encode(drawing.svg) for drawing in drawings},
         **{f"{layout.FIGURES}/{drawing.name}.png": drawing.png for drawing in drawings},
-        layout.TABLE: export.trials_csv(summary, trials).encode(),
-        layout.SUMMARY: (export.to_json(content, indent=1) + "\n").encode(),
-        layout.REPORT: text.encode(),
+        layout.TABLE: _encode(export.trials_csv(summary, trials)),
+        layout.SUMMARY: _encode(export.to_json(content, indent=1) + "\n"),
+        layout.REPORT: _encode(text),
     }
     files.replace_all(folder, contents, _outdated_files(folder, names))
     return folder / layout.REPORT
+
+
+def _encode(text: str) -> bytes:
+    """The text as UTF-8; a message that a trial ended with may hold what is no text, such as parts of a file's name."""
+    return text.encode("utf-8", "replace")
 
 
 def _outdated_files(folder: Path, names: list[str]) -> list[str]:

@@ -16,6 +16,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 RECORDS = "trials.jsonl"
 MANIFEST = "study.json"
 CLAIMS = "claims"
@@ -33,3 +36,13 @@ REPORT = "report.html"
 SUMMARY = "summary.json"
 TABLE = "trials.csv"
 FIGURES = "figures"
+
+
+def default_folder(task: str) -> str:
+    """The folder for the studies of a task: its name, or one like it and unique where a folder cannot have that name.
+
+    >>> default_folder("digits"), default_folder("a/../b")
+    ('digits', 'a-..-b-900ea8b7')
+    """
+    plain = re.sub(r'[/\\:*?"<>|]+', "-", task).encode()[:100].decode("utf-8", "ignore").strip(". ")
+    return plain if plain == task else f"{plain}-{hashlib.sha256(task.encode()).hexdigest()[:8]}".strip("-")

@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from trainonce.study.intervals import smallest_p
+from trainonce.text import display_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,10 +168,13 @@ def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
 def text_table(summary: Summary) -> str:
     """The table for a terminal: the columns that answer, aligned."""
     rows = [row[:5] for row in table(summary)]
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    widths = [max(display_width(row[i]) for row in rows) for i in range(5)]
     lines = [
         "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            [
+                row[0] + " " * (widths[0] - display_width(row[0])),
+                *(" " * (wide - display_width(cell)) + cell for cell, wide in zip(row[1:], widths[1:], strict=True)),
+            ]
         )
         for row in rows
     ]

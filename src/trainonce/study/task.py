@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainonce.study import torchrun
 from trainonce.study.identity import Describer, UnstableError, code_of, files_of
 from trainonce.terms import check_names
-from trainonce.text import did_you_mean, is_number, quoted
+from trainonce.text import check_line, did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
     from trainonce.study.trial import Trial
@@ -213,8 +213,10 @@ def task(
             f"than they are. Got {select!r} for both."
         )
     for label, text in (("metric", metric), ("select", select), ("report", report)):
-        if not text or "/" in text:
+        if not text.strip() or "/" in text:
             raise ValueError(f"{label} must be a name without '/'; got {text!r}.")
+    for label, text in {"metric": metric, "select": select, "report": report, "unit": unit, "name": name or ""}.items():
+        check_line(label, text)
     if margin is not None and not (is_number(margin) and 0 < margin < math.inf):
         raise ValueError(f"margin is an amount of the metric and must be positive; got {margin!r}.")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainonce.report.drawing import curves, labels, plans, style
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ def draw_terms(
             colour, dash = style.term_style(number)
             if line is not None:
                 draw_curve(axes, line, colour, dash, f"{column} {term}")
-                ends.append(Label(line.steps[-1], line.mean[-1], style.shorten(term, 24), colour))
+                ends.append(Label(line.steps[-1], line.mean[-1], shorten(term, 24), colour))
         if column == "weight":
             axes.set_ylim(0, None)
         elif axes.get_ylim()[0] < 0 < axes.get_ylim()[1]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import style
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,7 @@ def label(row: Row) -> str:
     if row.kind in ("set", "search"):
         name = base_name(row.plan)
         return f"best of {name}" if row.kind == "set" else name
-    return style.shorten(row.plan.replace("preset=", ""), 30)
+    return shorten(row.plan.replace("preset=", ""), 30)
 
 
 def role(summary: Summary, row: Row) -> str:
@@ -45,9 +46,9 @@ def role(summary: Summary, row: Row) -> str:
 def metric_label(summary: Summary) -> str:
     """The reported metric in words: which split, the unit, which way is better."""
     task = summary.task
-    unit = f", {task.unit}" if task.unit else ""
+    unit = f", {shorten(task.unit, 8)}" if task.unit else ""
     way = "higher is better ↑" if task.sign > 0 else "lower is better ↓"
-    return f"{task.report} {task.metric}{unit} ({way})"
+    return f"{shorten(task.report, 12)} {shorten(task.metric, style.NAME)}{unit} ({way})"
 
 
 def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:

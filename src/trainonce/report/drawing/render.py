@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from trainonce.extras import require
-from trainonce.report.drawing.style import INK
+from trainonce.report.drawing.style import INK, ignore_missing_glyphs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,8 @@ FONTS = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 def png(figure: Figure) -> bytes:
     """The figure as a PNG file."""
     target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
+    with ignore_missing_glyphs():
+        figure.savefig(target, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
     return target.getvalue()
 
 
@@ -31,13 +32,24 @@ def svg(figure: Figure, name: str) -> str:
     """
     matplotlib = require("matplotlib", "matplotlib", "study")
     target = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}), ignore_missing_glyphs():
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", target.getvalue(), flags=re.DOTALL)
-    text = re.sub(r"font-family: [^;\"]*", f"font-family: {FONTS}", text)
-    text = text.replace(INK, "currentColor")
-    text = _colour_text(text)
-    return _prefix_ids(text, name)
+    used = set(re.findall(r'<[^<>]*(?:href="|url\()#([^")]+)', text))
+    return re.sub("<[^<>]*>", lambda tag: _adapt_tag(tag[0], name, used), text)  # the texts between tags are the user's
+
+
+def _adapt_tag(tag: str, name: str, used: set[str]) -> str:
+    """A tag with the page's fonts and colour, and with ids of its own: those in use, after the figure's name."""
+
+    def prefix(found: re.Match[str]) -> str:
+        return f' id="{name}-{found[2]}"' if found[2] in used else ""
+
+    tag = re.sub(r""" id=(["'])(.*?)\1""", prefix, tag)  # first: some hold names
+    tag = re.sub(r"font-family: [^;\"]*", f"font-family: {FONTS}", tag).replace(INK, "currentColor")
+    if tag.startswith("<text ") and "fill:" not in tag:
+        tag = re.sub(r'style="([^"]*)', r'style="\1; fill: currentColor', tag)
+    return re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", tag)
 
 
 def inline(text: str, title: str) -> str:
@@ -47,20 +59,3 @@ def inline(text: str, title: str) -> str:
     head, rest = body.split(">", 1)
     head = re.sub(r' (?:width|height|version|xmlns(?::\w+)?)="[^"]*"', "", head)
     return f'{head} role="img" aria-label={quoteattr(title)}><title>{escape(title)}</title>{rest.strip()}'
-
-
-def _colour_text(text: str) -> str:
-    """Give text without a colour the colour of the surrounding text."""
-
-    def colour(found: re.Match[str]) -> str:
-        style = found.group(1)
-        return f'<text style="{style}' if "fill:" in style else f'<text style="{style}; fill: currentColor'
-
-    return re.sub(r'<text style="([^"]*)', colour, text)
-
-
-def _prefix_ids(text: str, name: str) -> str:
-    """Prefix the ids that are used with the figure's name, and remove all others."""
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
-    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", text)
-    return re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)

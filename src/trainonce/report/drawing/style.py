@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainonce.extras import require
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -63,6 +65,7 @@ DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 
 WIDTH, HEIGHT = 5.2, 3.7  # inches
 SMALL = 9.0  # points
+NAME = 24  # columns of a user's name within a longer text; the page has it in full
 _RC = {
     "font.family": "sans-serif",
     "font.size": 10.5,
@@ -76,6 +79,7 @@ _RC = {
     "axes.spines.right": False,
     "axes.linewidth": 0.8,
     "axes.formatter.useoffset": False,
+    "axes.formatter.use_mathtext": False,
     "axes.unicode_minus": True,
     "figure.facecolor": "white",
     "legend.frameon": False,
@@ -117,9 +121,9 @@ def _figure_class() -> Any:
 def panel(
     axes: Axes | None, *, width: float = WIDTH, height: float = HEIGHT, margins: Margins | None = None
 ) -> Iterator[Axes]:
-    """The axes to draw on: the given ones, or those of a new figure."""
+    """The axes to draw on: the given ones, or those of a new figure. What is written on them is plain text."""
     matplotlib = require("matplotlib", "matplotlib", "study")
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(_RC), ignore_missing_glyphs():
         if axes is None:
             left, right, top, bottom = margins or Margins()
             inside = (
@@ -129,7 +133,25 @@ def panel(
                 (height - top - bottom) / height,
             )
             axes = _figure_class()(figsize=(width, height)).add_axes(inside)
+        before = {text: text.get_text() for text in _texts(axes)}
         yield axes
+        for text in _texts(axes):
+            if before.get(text) != text.get_text():  # ours: a $ in a name starts no formula, also where TeX is on
+                text.set_parse_math(False)
+                text.set_usetex(False)
+
+
+def _texts(axes: Axes) -> list[Any]:
+    found: list[Any] = axes.findobj(require("matplotlib.text", "matplotlib", "study").Text)
+    return found
+
+
+@contextlib.contextmanager
+def ignore_missing_glyphs() -> Iterator[None]:
+    """Do not warn of each character that the font lacks. A PNG shows a box for it, an SVG leaves it to the browser."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from|Matplotlib currently does not support")
+        yield
 
 
 def root(axes: Axes) -> Figure:
@@ -163,11 +185,6 @@ def _plain_ticks(axis: Any) -> None:
             axis.get_major_formatter().set_scientific(False)
         else:
             axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.4g}"))
-
-
-def shorten(text: str, length: int) -> str:
-    """The text, cut with an ellipsis where it is too long to be drawn."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def grid_lines(axes: Axes, which: str = "both") -> None:

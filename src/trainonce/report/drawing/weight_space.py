@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import curves
-from trainonce.report.drawing.style import COLOURS, MARKERS, NothingToDrawError
+from trainonce.report.drawing.style import COLOURS, MARKERS, NAME, NothingToDrawError
 from trainonce.study.weightings import Fixed
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,12 @@ def ratios(weights: Sequence[float]) -> list[float]:
     return [
         float(f"{w / base:.6g}") if base else math.inf if w else 0.0 for w in rest
     ]  # rounded, so that equal ratios of a grid are equal
+
+
+def ratio_label(summary: Summary, number: int) -> str:
+    """The axis of the ratio of a term's weight to the base weight, in words."""
+    base, term = (shorten(summary.task.terms[i], NAME - 2) for i in (0, number))
+    return f"weight of {term} / weight of {base}"
 
 
 def place_in_triangle(weights: Sequence[float]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from trainonce.report.drawing.labels import Box, Label
 from trainonce.report.drawing.style import COLOURS, MARKERS, NothingToDrawError
 from trainonce.report.plotly.cost_quality import cost_quality as interactive
 from trainonce.study import sentences
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
         if not low <= mean <= high
         else ""
     )
-    name = style.shorten(plans.label(row), LONGEST)
+    name = shorten(plans.label(row), LONGEST)
     colour = COLOURS[plans.role(summary, row)]
     return Label(math.log10(row.cost), min(max(mean, low), high), name + beyond, colour, row.kind == "learned")
 

@@ -12,6 +12,7 @@ from trainonce.report.drawing import labels, style, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import INK, NothingToDrawError
 from trainonce.study import sentences
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,14 +75,13 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
         spans = [[e for pair in edge.values() for e in pair] for edge in edges]
         for which, scale, span in zip("xy", scales, spans, strict=True):
             scale.apply(axes, which, (min(span), max(span)) if full else None)
-        base, first, second = summary.task.terms
-        axes.set_ylabel(style.shorten(f"weight of {second} / weight of {base}", 44))
-        what = f"{summary.task.report} {summary.task.metric}"
+        axes.set_ylabel(weight_space.ratio_label(summary, 2))
+        what = shorten(f"{summary.task.report} {summary.task.metric}", 23)
         style.head(
             axes,
             "Where the weights went",
             f"{'cells' if full else 'dots'}: {what}, stronger is better; orange: learned",
-            f"weight of {first} / weight of {base}",
+            weight_space.ratio_label(summary, 1),
         )
     return style.root(axes)
 

@@ -10,6 +10,7 @@ from trainonce.report.drawing import style, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
 from trainonce.report.plotly.parallel_coordinates import parallel_coordinates as interactive
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +64,7 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
             axes.plot(places, line, color=COLOURS["learned"], linewidth=2, zorder=4, marker="o", ms=4, gid="end")
         scale.apply(axes, "y")
         axes.set_xlim(-0.15, len(terms) + 0.02)
-        axes.set_xticks(places, [style.shorten(t, 10 if len(terms) > 3 else 16) for t in terms] + ["result"])
+        axes.set_xticks(places, [shorten(t, 10 if len(terms) > 3 else 16) for t in terms] + ["result"])
         for at in places:
             axes.axvline(at, color=INK, linewidth=0.8, alpha=0.5, zorder=1)
         axes.spines[["left", "bottom"]].set_visible(False)

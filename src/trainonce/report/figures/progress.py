@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import curves
 from trainonce.report.drawing.over_steps import draw_against_grid
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +29,7 @@ def progress(summary: Summary, axes: Axes | None = None) -> Figure:
         return curves.report_curve(summary, outcome)
 
     task = summary.task
-    unit = f", {task.unit}" if task.unit else ""
+    unit = f", {shorten(task.unit, 6)}" if task.unit else ""
+    metric = f"{shorten(task.select, 10)} {shorten(task.metric, 18)}{unit}"
     lacking = "The trials reported no metric during training: call trial.report in the task to see it."
-    return draw_against_grid(
-        summary, axes, line, f"During training: {task.select} {task.metric}{unit}", "as reported", lacking
-    )
+    return draw_against_grid(summary, axes, line, f"During training: {metric}", "as reported", lacking)

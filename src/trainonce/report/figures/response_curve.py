@@ -71,8 +71,7 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
         points += [(at, ours.chosen)] if ours is not None and ours.chosen.report and ends else []
         markers = [box for x, outcome in points for box in _marker_boxes(axes, x, outcome)]
         labels.place_beside(axes, named, [*markers, *_break_boxes(axes, scale)])
-        base, other = summary.task.terms
-        style.head(axes, "Response curve", plans.metric_label(summary), f"weight of {other} / weight of {base}")
+        style.head(axes, "Response curve", plans.metric_label(summary), weight_space.ratio_label(summary, 1))
     return style.root(axes)
 
 

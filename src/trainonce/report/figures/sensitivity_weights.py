@@ -9,6 +9,7 @@ from trainonce.report.drawing import labels, style, sweeps
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import NothingToDrawError
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ def sensitivity_weights(summary: Summary, plan: str | None = None, axes: Axes | 
             axes.plot(
                 xs, ys, marker="o", markersize=4, color=colour, linestyle=dash, linewidth=1.8, gid=f"weight {term}"
             )
-            named.append(Label(xs[-1], ys[-1], style.shorten(term, 24), colour))
+            named.append(Label(xs[-1], ys[-1], shorten(term, 24), colour))
         scale.apply(axes, "x")
         axes.set_ylim(0, None)
         style.grid_lines(axes)

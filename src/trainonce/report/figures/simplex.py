@@ -11,6 +11,7 @@ from trainonce.report.drawing.style import COLOURS, INK, MARKERS, NothingToDrawE
 from trainonce.report.drawing.weight_space import TOP, place_in_triangle
 from trainonce.report.plotly.simplex import simplex as interactive
 from trainonce.study.weightings import Fixed
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,7 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
                 look = {"color": COLOURS[row.kind], "markersize": 6, "clip_on": False, "gid": f"plan {row.plan}"}
                 axes.plot(*place_in_triangle(row.chosen.weights), MARKERS[row.kind], **look)  # type: ignore[arg-type]
         weight_space.draw_paths(axes, [[place_in_triangle(point) for point in path] for path in paths])
-        base, left, right = (style.shorten(term, 26) for term in summary.task.terms)
+        base, left, right = (shorten(term, 26) for term in summary.task.terms)
         axes.text(0.5, TOP + 0.03, f"all {base}", ha="center", va="bottom", fontsize=9.5)
         axes.text(0, -0.03, f"all {left}", ha="left", va="top", fontsize=9.5)
         axes.text(1, -0.03, f"all {right}", ha="right", va="top", fontsize=9.5)

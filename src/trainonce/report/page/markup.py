@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing.style import typeset
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ def table(
     :param of: The class of some rows, by their number; 1 follows the head.
     """
     head, *body = rows
-    cells = "".join(f'<th scope="col">{text(cell)}</th>' for cell in head)
+    cells = "".join(map(_head_cell, head))
     lines = [
         f"<tr{_class((of or {}).get(number, ''))}>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>"
         for number, row in enumerate(body, start=1)
@@ -42,6 +43,13 @@ def table(
     frame = f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}">'
     inside = f"<thead><tr>{cells}</tr></thead><tbody>{''.join(lines)}</tbody>"
     return f"{frame}<table{_class('words' if words else '')}>{inside}</table></div>"
+
+
+def _head_cell(cell: object) -> str:
+    """A column's head; a long one is cut, or it would push the numbers out of sight, and shown in full on hovering."""
+    short = shorten(str(cell), 40)
+    title = "" if short == str(cell) else f' title="{text(cell)}"'
+    return f'<th scope="col"{title}>{text(short)}</th>'
 
 
 def definitions(pairs: Iterable[tuple[str, object]]) -> str:

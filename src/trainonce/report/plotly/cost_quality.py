@@ -23,7 +23,7 @@ def cost_quality(summary: Summary) -> Any:
     ticks = elements.log_ticks(LogScale([row.cost for row in rows]), power=True)
     figure = elements.new_figure(
         "Cost against quality",
-        elements.escape(plans.metric_label(summary)),
+        plans.metric_label(summary),
         {"title": {"text": "full trainings per seed (log scale)"}, "type": "log", **ticks},
         {"range": [low, high]},
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.report.drawing import style
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ def plotly_source() -> str:
 def new_figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
     """An empty figure with a title, a line ``above`` the axes, and settings of both axes."""
     plotly = require("plotly.graph_objects", "plotly", "interactive")
-    head = f"<b>{style.shorten(title, 52)}</b><br><span style='font-size:12px'>{above}</span>"
+    head = f"<b>{label(title, 52)}</b><br><span style='font-size:12px'>{label(above, 66)}</span>"
     common = {
         "template": "none",
         "title": {"text": head, "x": 0.02, "xanchor": "left", "font": {"size": 16}},
@@ -89,6 +90,11 @@ def step_axis() -> dict[str, Any]:
     return {"title": {"text": "optimizer step"}, "rangemode": "tozero"}
 
 
+def label(text: str, length: int = style.NAME) -> str:
+    """A user's text where there is little room, escaped."""
+    return escape(shorten(text, length))
+
+
 def escape(text: str) -> str:
-    """A user's text with the characters escaped that Plotly would read as HTML."""
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+    """A user's text with the characters escaped that Plotly would read as HTML, or as a field of a template."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("%", "&#37;")

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def loss(summary: Summary, term: str) -> Any:
     """One term's unweighted loss over steps, every fixed choice in grey with its weights under the pointer."""
-    figure = elements.new_figure(
-        f"Loss: {elements.escape(term)}", "unweighted; mean and range of the seeds", elements.step_axis(), {}
-    )
+    figure = elements.new_figure(f"Loss: {term}", "unweighted; mean and range of the seeds", elements.step_axis(), {})
     reference, seen = summary.reference, False
     for row in (row for row in summary.rows if row.kind == "set"):
         for outcome in row.outcomes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.report.drawing import weight_space
+from trainonce.report.drawing import style, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS
 from trainonce.report.plotly import elements
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from trainonce.study.summary import Summary
@@ -25,21 +26,21 @@ def parallel_coordinates(summary: Summary) -> Any:
     ticks = elements.log_ticks(scale)
     axes = [
         {
-            "label": elements.escape(term),
+            "label": elements.label(term, 12),
             "values": [scale(place[i]) for place, _, _ in found],
             "range": list(scale.limits),
             **ticks,
         }
         for i, term in enumerate(summary.task.terms[1:])
     ]
-    axes.append({"label": elements.escape(summary.task.metric), "values": [value for _, value, _ in found]})
+    axes.append({"label": elements.label(summary.task.metric, 12), "values": [value for _, value, _ in found]})
     line = {"color": [kind for _, _, kind in found], "cmin": 0, "cmax": 1, "showscale": False}
     line["colorscale"] = [[0, COLOURS["set"]], [1, COLOURS["learned"]]]
     figure = elements.new_figure(
         "All choices of weights",
-        f"weight / weight of {elements.escape(summary.task.terms[0])}; orange: learned",
+        f"weight / weight of {shorten(summary.task.terms[0], style.NAME)}; orange: learned",
         {},
         {},
     )
     figure.add_trace(plotly.Parcoords(dimensions=axes, line=line))
-    return figure.update_layout(margin={"l": 70, "r": 70, "t": 120, "b": 30})
+    return figure.update_layout(margin={"l": 70, "r": 70, "t": 135, "b": 30})

@@ -19,12 +19,11 @@ def response_curve(summary: Summary) -> Any:
     choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
     ends = [weight_space.ratios(path[-1])[0] for path in weight_space.paths(summary)]
     scale = LogScale([place[0] for _, _, place in choices] + ends)
-    base, other = (elements.escape(term) for term in summary.task.terms)
     axis = elements.log_ticks(scale)
     figure = elements.new_figure(
         "Response curve",
-        elements.escape(plans.metric_label(summary)),
-        axis | {"title": {"text": f"weight of {other} / weight of {base}"}},
+        plans.metric_label(summary),
+        axis | {"title": {"text": elements.escape(weight_space.ratio_label(summary, 1))}},
         {},
     )
     for name in dict.fromkeys(row.plan for row, _, _ in choices):

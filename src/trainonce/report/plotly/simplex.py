@@ -10,6 +10,7 @@ from trainonce.report.drawing.weight_space import TOP, place_in_triangle
 from trainonce.report.plotly import elements
 from trainonce.study import sentences
 from trainonce.study.weightings import Fixed
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from trainonce.study.summary import Summary
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def simplex(summary: Summary) -> Any:
     """Three terms: all weights in a triangle, with names and results under the pointer."""
     hidden = {"visible": False, "fixedrange": False}
-    terms = [elements.escape(term) for term in summary.task.terms]
+    terms, escaped = ([write(term, 14) for term in summary.task.terms] for write in (shorten, elements.label))
     figure = elements.new_figure(
         "The simplex of the weights", f"{terms[0]} on top, {terms[1]} left, {terms[2]} right", hidden, hidden
     )
@@ -58,7 +59,7 @@ def simplex(summary: Summary) -> Any:
             showlegend=number == 0,
             line={"color": COLOURS["learned"]},
             marker={"symbol": "star", "size": sizes, "color": COLOURS["learned"]},
-            text=[", ".join(f"{t} {w:.3g}" for t, w in zip(terms, point, strict=True)) for point in path],
+            text=[", ".join(f"{t} {w:.3g}" for t, w in zip(escaped, point, strict=True)) for point in path],
             hovertemplate="%{text}<extra>learned</extra>",
         )
     return figure

@@ -26,5 +26,5 @@ def weights(summary: Summary) -> Any:
         line = curves.curve(runs, f"weight/{term}")
         if line is None:
             raise NothingToDrawError("The histories of the runs with learned weights are not in the folder.")
-        elements.add_line(figure, line, elements.escape(term), TERMS[number % len(TERMS)])
+        elements.add_line(figure, line, elements.label(term), TERMS[number % len(TERMS)])
     return figure

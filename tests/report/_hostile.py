@@ -1,0 +1,25 @@
+"""Names that mean something to a parser, or are hard to draw; all of them are allowed."""
+
+NAMES = {
+    "dollar": "$",
+    "formula": "$x$",
+    "broken formula": "$\\frac",
+    "underscores": "_a__b_",
+    "power": "x^2^",
+    "backslashes": "\\alpha\\",
+    "braces": "{a}{0} }{",
+    "percent": "%s %(x)d %{y}",
+    "script": "<script>alert(1)</script>",
+    "tags": "<b>b</b><br>",
+    "entity": "&amp; &lt;",
+    "quotes": "\"'`",
+    "attribute": 'a id="b" url(#c) #010203 font-family: x',
+    "spreadsheet": "=1+1,a;b",
+    "hebrew": "אובדן עקביות",
+    "arabic": "خسارة الاتساق",
+    "chinese": "損失関数",
+    "emoji": "🔥 👩\u200d💻",
+    "combining": "e\u0301\u0323 Z\u0337\u0322a\u0335",
+    "long": "a long name " * 25 + "ends",
+    "long word": "w" * 300,
+}
