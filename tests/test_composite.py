@@ -334,6 +334,55 @@ def test_nonfinite_raise():
     criterion(losses(1.0, 2.0))
 
 
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_nonfinite_raise_names_the_bad_term_wherever_it_is(at, stacked):
+    values = [1.0, 2.0, 3.0]
+    values[at] = math.nan
+    given = torch.tensor(values, requires_grad=True) if stacked else losses(*values)
+    with pytest.raises(FloatingPointError, match=f"losses '{'abc'[at]}' are not finite"):
+        trainonce.CompositeLoss(["a", "b", "c"], nonfinite="raise")(given)
+
+
+@pytest.mark.parametrize(("absent", "bad"), [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)])
+def test_nonfinite_raise_names_the_bad_term_beside_an_absent_one(absent, bad):
+    given = losses(1.0, 2.0, 3.0)
+    given[absent], given[bad] = None, losses(math.inf)[0]
+    with pytest.raises(FloatingPointError, match=f"losses '{'abc'[bad]}' are not finite"):
+        trainonce.CompositeLoss(["a", "b", "c"], nonfinite="raise")(given)
+
+
+@pytest.mark.parametrize("absent", [None, 0, 1, 2])
+@pytest.mark.parametrize("bad", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+def test_nonfinite_skip_is_the_call_without_the_bad_terms(bad, absent):
+    """Value, weights, gradients and the logged losses are those of a call with None in their place."""
+    init = {"b": 0.5, "c": 0.25}
+    skipping = trainonce.CompositeLoss(["a", "b", "c"], init=init, nonfinite="skip").double()
+    plain = trainonce.CompositeLoss(["a", "b", "c"], init=init).double()
+    given, good = losses(1.0, 2.0, 4.0), losses(1.0, 2.0, 4.0)
+    for at in bad:
+        given[at], good[at] = losses(math.inf)[0], None
+    if absent is not None:
+        given[absent] = good[absent] = None
+    named = [f"'{'abc'[at]}'" for at in bad if at != absent]
+    if named:
+        with pytest.warns(health.SkippedTerm, match=f"losses {', '.join(named)} were not finite"):
+            total = skipping(given)
+    else:
+        total = skipping(given)
+    expected = plain(good)
+    total.backward(), expected.backward()
+    assert total.item() == pytest.approx(expected.item())
+    assert skipping.exponents.grad.tolist() == pytest.approx(plain.exponents.grad.tolist())
+    for one, other in zip(given, good, strict=True):
+        if other is not None:
+            assert one.grad.item() == pytest.approx(other.grad.item())
+        elif one is not None:
+            assert one.grad is None
+    seen, wanted = ({name: value.item() for name, value in c.log_dict().items()} for c in (skipping, plain))
+    assert seen == pytest.approx(wanted, nan_ok=True)
+
+
 def test_nonfinite_skip_cannot_reach_the_others():
     """sqrt at 0 has an infinite slope: even a zero gradient sent back through it would poison the shared weight."""
     w = nn.Parameter(torch.zeros(1, dtype=torch.float64))

@@ -268,6 +268,50 @@ def test_attach_after_loading_a_scheduled_state():
     assert len(scheduler.get_last_lr()) == 2
 
 
+@pytest.mark.parametrize(("lr", "rates"), [(None, (0.1, 0.4)), (0.02, (0.02, 0.02))])
+def test_a_group_that_joins_a_scheduled_state_follows_the_next_scheduler(lr, rates):
+    """The state has come from 0.4 to 0.1; the exponents' rate is the model's now, or the one that is given."""
+    old, _ = make(lr=0.4)
+    schedule = torch.optim.lr_scheduler.LambdaLR(old, lambda t: 0.5**t)
+    train(old, trainonce.CompositeLoss(["a", "b"]), schedule, steps=2)
+    optimizer, criterion = make(lr=0.7)
+    optimizer.load_state_dict(old.state_dict())
+    trainonce.attach(optimizer, criterion, decay=1.0, lr=lr)
+    group = optimizer.param_groups[1]
+    assert (group["lr"], group["initial_lr"]) == pytest.approx(rates)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.5**t, last_epoch=2)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.4 / 8, rates[1] / 8])
+
+
+@pytest.mark.parametrize("moved", [0, 2])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_state_from_before_attach_brings_the_exponents_to_its_place_in_the_schedule(scheduled, moved):
+    """The saved schedule has come to an eighth, wherever the new one stands; so does the exponents' rate."""
+    old, lonely = make(lr=0.4)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(old, 0.5)
+    train(old, lonely, schedule, steps=3)
+    optimizer, criterion = make(lr=0.4)
+    trainonce.attach(optimizer, criterion, decay=1.0, lr=0.02)
+    follows = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) if scheduled else None
+    train(optimizer, criterion, follows, steps=moved)
+    with pytest.warns(health.NoSavedGroup):
+        optimizer.load_state_dict(old.state_dict())
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.4 / 8, 0.02 / 8])
+    if follows is not None:
+        follows.load_state_dict(schedule.state_dict())
+        train(optimizer, criterion, follows)
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.4 / 16, 0.02 / 16])
+
+
+def test_a_state_without_a_schedule_leaves_the_exponents_rate_alone():
+    old, _ = make(lr=0.4)
+    optimizer, criterion = make(lr=0.9)
+    trainonce.attach(optimizer, criterion, decay=1.0, lr=0.02)
+    with pytest.warns(health.NoSavedGroup):
+        optimizer.load_state_dict(old.state_dict())
+    assert [group["lr"] for group in optimizer.param_groups] == [0.4, 0.02]
+
+
 def test_group_is_found_after_the_groups_were_replaced():
     optimizer, criterion = make()
     attachment = trainonce.attach(optimizer, criterion, decay=1.0)

@@ -29,6 +29,18 @@ def test_proposals_stay_in_range_and_follow_from_what_is_known():
     assert sum(one.weights) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("method", ["tpe", "asha"])
+def test_every_seed_and_every_trial_has_a_draw_of_its_own(method):
+    search = Search(method, 20, 0.1, 10.0)
+
+    def draws():
+        return [search.propose(TERMS, "minimize", [], KEY, seed, n).ratios for seed in range(3) for n in range(3)]
+
+    found = draws()
+    assert len(set(found)) == 9
+    assert draws() == found
+
+
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_tpe_goes_where_the_metric_is_good(direction):
     """The best ratio is 5 on both axes; after 25 trials TPE proposes nearer to it than at random."""

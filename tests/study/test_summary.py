@@ -1,5 +1,6 @@
 """Summaries: chosen on one split, reported on the other, every number against one computed in another way."""
 
+import dataclasses
 import math
 import re
 
@@ -8,7 +9,7 @@ import pytest
 from scipy import stats
 
 from trainonce.study import Record, Summary, sentences
-from trainonce.study.intervals import paired_interval, smallest_p, student_quantile
+from trainonce.study.intervals import Interval, paired_interval, smallest_p, student_quantile
 from trainonce.study.weightings import Final, Fixed, Learned, key_of
 
 TASK = {
@@ -118,6 +119,9 @@ def test_the_quantiles_of_student():
         ([-5.0, -5.1, -4.9], "worse"),
         ([-4.0, 4.0, 0.0], "undecided"),
         ([-1.0, -1.1, -0.9], "undecided"),
+        ([-3.5, -2.0, -0.5], "undecided"),  # worse by the mean, and the interval reaches 0
+        ([0.5, 2.0, 3.5], "undecided"),  # better by the mean, and the interval reaches below the margin
+        ([0.1, 0.3, 0.5], "not worse"),  # better by the mean, and the interval begins between the margin and 0
     ],
 )
 def test_verdicts_against_the_margin(shifts, verdict):
@@ -126,6 +130,26 @@ def test_verdicts_against_the_margin(shifts, verdict):
     found = summary(learned, [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
     assert found.verdict(found.one_shot) == verdict
     assert "with 3 seeds an exact paired test cannot go below p = 0.25" in sentences.evidence(found)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.01, 0.5, "better"),
+        (0.0, 0.5, "not worse"),
+        (-1.0, 0.5, "not worse"),
+        (-1.01, 0.5, "undecided"),
+        (-3.0, -0.5, "undecided"),
+        (-3.0, -1.0, "undecided"),
+        (-3.0, -1.01, "worse"),
+    ],
+)
+def test_the_ends_of_the_interval_decide_the_verdict(low, high, verdict):
+    """With a margin of 1. The mean lies anywhere between the ends, and says nothing."""
+    found = summary(*GOOD)
+    for mean in (low, high):
+        row = dataclasses.replace(found.one_shot, difference=Interval(mean, low, high, 3))
+        assert found.verdict(row) == verdict
 
 
 def test_one_seed_claims_nothing_about_spread():
@@ -215,6 +239,30 @@ def test_a_study_that_was_stopped_does_not_choose_a_point_for_being_complete():
     assert "best of 3 grid points (chosen on validation): 60" in text
     assert "(2 of its 6 trainings are missing)" in text
     assert "times the cost" not in text
+
+
+@pytest.mark.parametrize(
+    ("grid", "lost", "chosen"),
+    [
+        # better on the seed that both have, worse in the mean of all its own
+        ([[(10, 1), (99, 1)], [(20, 1)], []], [], "1 : 1"),
+        ([[(20, 1), (1, 1)], [(10, 1)], []], [], "1 : 0.1"),
+        # divergence in a seed that the other has not been trained with yet decides nothing
+        ([[(20, 1)], [(10, 1)], []], [0], "1 : 0.1"),
+        # both have the seed in which one diverged
+        ([[(20, 1)], [(10, 1), (1, 1)], []], [0], "1 : 1"),
+    ],
+)
+def test_points_are_chosen_by_the_seeds_that_all_of_them_have(grid, lost, chosen):
+    """A point that was not begun has no say. ``lost``: points that diverged in the second seed."""
+    diverged = [record(GRID[i], 1, math.nan, math.nan, status="diverged") for i in lost]
+    assert summary([(1, 1)] * 2, grid, diverged).reference.chosen.label == chosen
+
+
+def test_points_without_a_common_seed_are_chosen_by_their_own():
+    records = [record(GRID[0], 0, 10, 1), record(GRID[1], 1, 20, 1)]
+    found = Summary({"task": TASK, "plans": [plan("grid", "set", GRID, [0, 1])]}, records)
+    assert found.reference.chosen.label == "1 : 1"
 
 
 def test_divergence_counts_against_a_plan():

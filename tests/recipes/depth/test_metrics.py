@@ -145,6 +145,47 @@ def test_what_is_outside_range_and_window_does_not_count():
     assert numbers(measure(changed, camera(), given, RANGE, window)) == before
 
 
+def row(*depths):
+    """A frame of one row with these depths."""
+    return Frame(torch.zeros(3, 1, len(depths), dtype=torch.uint8), torch.tensor([depths]), camera())
+
+
+def test_a_ratio_of_exactly_1_25_is_not_within_1_25():
+    truth = row(4.0, 5.0, 4.0, 5.0, 2.0)
+    prediction = torch.tensor([[5.0, 4.0, 4.99, 4.01, 2.0]])
+    assert float(measure(prediction, camera(), truth, RANGE, most=0)["delta_1"]) == pytest.approx(3 / 5)
+
+
+@pytest.mark.parametrize(("nearest", "counting"), [(0.5, [2, 3, 4]), (0.0, [1, 2, 3, 4])])
+def test_the_near_end_of_the_range_counts_and_the_far_end_does_not(nearest, counting):
+    """0 is unknown, also where the range begins there."""
+    depths = (0.0, 0.49, 0.5, 4.0, 7.99, 8.0, 9.0)
+    valid = metrics.valid_pixels(torch.tensor([[depths]]), Range(nearest, 8.0), None)
+    assert valid.flatten().nonzero().flatten().tolist() == counting
+    found = measure(torch.ones(1, 7), camera(), row(*depths), Range(nearest, 8.0), most=0)
+    assert float(found["a_rel"]) == pytest.approx(sum(abs(1 - depths[i]) / depths[i] for i in counting) / len(counting))
+
+
+@pytest.mark.parametrize(("fx", "fy", "error"), [(1.1, 1.0, 0.05), (1.0, 0.7, 0.15), (1.1, 0.7, 0.2), (2.0, 2.0, 1.0)])
+def test_the_focal_error_is_the_mean_of_both_axes_relative_to_the_truth(fx, fy, error):
+    truth = torch.tensor([[[20.0, 0, 9.6], [0, 40.0, 7.1], [0, 0, 1]]])
+    ours = torch.tensor([[[20.0 * fx, 0, 1.0], [0, 40.0 * fy, 2.0], [0, 0, 1]]])  # the centre does not matter
+    assert metrics.focal_error(ours, truth).tolist() == pytest.approx([error])
+
+
+def test_the_errors_of_two_pixels_are_those_of_a_sample():
+    """``si_log`` is the standard deviation of a sample, in percent: of two pixels, the difference by the root of 2."""
+    found = measure(torch.tensor([[2.0, 4.0]]), camera(), row(2.0, 2.0), RANGE, most=0)
+    assert float(found["si_log"]) == pytest.approx(100 * math.log(2) / math.sqrt(2))
+    assert float(found["rmse_log"]) == pytest.approx(math.log(2) / math.sqrt(2))
+    assert float(found["rmse"]) == pytest.approx(math.sqrt(2))
+
+
+def test_a_prediction_that_is_not_a_number_is_not_a_good_one():
+    found = measure(torch.tensor([[math.nan, 2.0]]), camera(), row(2.0, 2.0), RANGE)
+    assert all(math.isnan(float(value)) for name, value in found.items() if name != "focal")
+
+
 def test_a_window_beyond_the_image_is_named():
     with pytest.raises(ValueError, match=r"lies in its 14x18 image; got \(0, 15, 0, 3\)"):
         measure(torch.ones(14, 18), camera(), frame(), RANGE, (0, 15, 0, 3))
