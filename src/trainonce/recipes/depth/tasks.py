@@ -111,7 +111,7 @@ PAPER = Settings(
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 1.35e-4},
     incidental=INCIDENTAL,
-    version=1,
+    version=2,
     name="unidepth-paper",
 )
 @with_settings(PAPER)
@@ -121,5 +121,5 @@ def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.depth.training import train
 
     with user_errors():
-        sets = paper_data.load(data_root(settings.data_root), settings.size or None)
+        sets = paper_data.load(data_root(settings.data_root), settings.size or None, protocol=settings.protocol)
     return train(trial, sets, settings)

@@ -120,7 +120,7 @@ def batches_from(
 
     if not settings.resident:
         rest = order(range(first, settings.steps))
-        stream = batches.StreamLoader(sets.training, settings, device).batches(rest)
+        stream = batches.StreamLoader(sets.training, settings, patch, device).batches(rest)
         for i, groups in enumerate(stream):
             shape = batches.shape_of(settings, patch, seed, rest.steps[i])
             yield rest.steps[i] + 1, batches.make_batch(rest[i], groups, settings, shape, seed)

@@ -5,6 +5,7 @@ import torch
 from _depth_settings import TINY
 
 from trainonce.recipes.depth import training
+from trainonce.recipes.depth.augmentation import views
 from trainonce.recipes.depth.data import batches
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.settings import Settings
@@ -84,7 +85,7 @@ def test_frames_in_memory_are_replaced_alike():
 
 def test_what_cannot_be_trained_on_is_replaced_with_a_warning():
     order = batches.SampleOrder({"bad": 3}, 2, 0, range(2))
-    stream = batches.StreamLoader({"bad": Bad()}, Settings(readers=0), torch.device("cpu"))
+    stream = batches.StreamLoader({"bad": Bad()}, Settings(readers=0), 14, torch.device("cpu"))
     with pytest.warns(batches.UnreadableFrame) as said:
         found = list(stream.batches(order))
     good = rooms.frame(0, 2, size=(24, 32))
@@ -94,3 +95,85 @@ def test_what_cannot_be_trained_on_is_replaced_with_a_warning():
     texts = {str(w.message) for w in said}
     assert any("frame 0: it is gone" in text for text in texts)
     assert any("frame 1: it has 0 pixels of known depth, less than 50" in text for text in texts)
+
+
+# Fewer than 50 known pixels in a view
+
+
+class Sparse:
+    """Two frames: one that is known in a corner alone, and one that is known everywhere."""
+
+    def __len__(self):
+        return 2
+
+    def name(self, index):
+        return f"frame {index}"
+
+    def frame(self, index):
+        made = rooms.frame(0, index, size=(48, 64))
+        if index == 0:
+            depth = torch.zeros(48, 64)
+            depth[:8, :12] = made.depth[:8, :12]
+            made = made._replace(depth=depth)
+        return made
+
+
+SMALL = Settings(**TINY | {"resident": False, "readers": 0, "shape": (42, 56)})
+
+
+def views_of(number, settings=SMALL):
+    """The two views of the sparse frame under the augmentation of a sample."""
+    made = Sparse().frame(0)
+    drawn = batches.augmentation(settings, 0, number, (48, 64), made.camera, (42, 56))
+    return made, drawn, views.make_views(*(part[None] for part in made), [drawn], (42, 56))
+
+
+def test_pixels_are_counted_in_the_views_that_will_be_made():
+    counts = set()
+    for number in range(12):
+        made, drawn, both = views_of(number)
+        counted = int((both.depths > 0).sum((1, 2)).min())
+        assert views.fewest_known(made.depth, drawn, (42, 56), enough=10**6) == counted
+        assert (views.fewest_known(made.depth, drawn, (42, 56), enough=50) >= 50) == (counted >= 50)
+        counts.add(counted)
+    assert min(counts) < 50 <= max(counts)
+    whole = Sparse().frame(1)
+    assert views.fewest_known(whole.depth, drawn, (42, 56), enough=50) >= 50
+
+
+@pytest.mark.filterwarnings("always::trainonce.recipes.depth.data.batches.UnreadableFrame")
+def test_a_frame_is_replaced_by_what_its_views_show_and_not_by_what_it_has():
+    """Of the samples of the sparse frame, those whose crop leaves at least 50 known pixels are trained on."""
+    order = batches.SampleOrder({"sparse": 2}, 2, 0, range(12))
+    stream = batches.StreamLoader({"sparse": Sparse()}, SMALL, 14, torch.device("cpu"))
+    with pytest.warns(batches.UnreadableFrame, match=r"frame 0: it has \d+ pixels .* in one of its views"):
+        found = list(stream.batches(order))
+    kept = {}
+    for step, (group,) in enumerate(found):
+        for at, depth in zip(group.members, group.frames.depth, strict=True):
+            chosen = order[step][at]
+            if chosen.at == 0:
+                kept[chosen.number] = not bool((depth > 0).all())
+    assert kept == {n: int((views_of(n)[2].depths > 0).sum((1, 2)).min()) >= 50 for n in kept}
+    assert set(kept.values()) == {False, True}
+
+
+def test_views_on_the_device_that_show_too_little_lose_their_depth():
+    order = batches.SampleOrder({"sparse": 2}, 12, 0, range(1))[0]
+    cache = batches.DeviceCache({"sparse": Sparse()}, SMALL, torch.device("cpu"))
+    made = batches.make_batch(order, cache.groups(order), SMALL, (42, 56), seed=0)
+    counts = (made.depths > 0).sum((1, 2)).tolist()
+    raw = [count for each in order if each.at == 0 for count in (views_of(each.number)[2].depths > 0).sum((1, 2))]
+    assert [counts[2 * i + k] for i, each in enumerate(order) if each.at == 0 for k in range(2)] == [
+        int(count) if count >= 50 else 0 for count in raw
+    ]
+    assert any(0 < count < 50 for count in raw)
+    assert any(count >= 50 for count in raw)
+
+
+@pytest.mark.parametrize(("known", "kept"), [(49, 0), (50, 50)])
+def test_fifty_pixels_are_enough(known, kept):
+    depths = torch.zeros(1, 10, 10)
+    depths.view(-1)[:known] = 1.0
+    made = views.Views(torch.zeros(1, 3, 10, 10), depths, torch.eye(3)[None], torch.zeros(1), depths > 0)
+    assert int((batches.forget_sparse_depth(made).depths > 0).sum()) == kept

@@ -41,3 +41,9 @@ def test_a_large_set_that_is_not_there_is_reported(tmp_path):
     )
     assert "got 'scanet'. Did you mean 'scannet'?" in message(paper_data.load, tmp_path, trained=["scanet"])
     assert "one to test with; got" in message(paper_data.load, tmp_path, tested=[])
+
+
+def test_an_unknown_protocol_is_named(tmp_path):
+    assert message(paper_data.load, tmp_path, protocol="zeroshot") == (
+        "The protocols are 'zero-shot', 'zero-shot-all'; got 'zeroshot'. Did you mean 'zero-shot'?"
+    )

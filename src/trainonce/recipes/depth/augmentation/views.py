@@ -171,8 +171,7 @@ def make_views(
             f"{len(images)} images, {len(depths)} depths, {len(cameras)} cameras and {len(augmentations)} augmentations"
         )
         raise ValueError(f"Every frame has an image, a depth map, a camera and an augmentation; got {counts}.")
-    numbers = torch.tensor([[*w[:4], a.flip] for a in augmentations for w in a.windows], dtype=torch.float32)
-    numbers = numbers.to(images.device, non_blocking=True)
+    numbers = _window_numbers(augmentations).to(images.device, non_blocking=True)
     with torch.autocast(images.device.type, enabled=False):
         floats = images.float() / 255
         crops = [crop_windows(floats, depths, cameras, numbers[i::2], shape) for i in range(2)]
@@ -198,15 +197,41 @@ def crop_windows(images: Tensor, depths: Tensor, cameras: Tensor, numbers: Tenso
     :param numbers: Top, left, height and width of each window, and 1 where it is mirrored, (frames, 5).
     """
     top, left, height, width, flip = numbers.unbind(1)
-    flips, upright = flip > 0, torch.zeros_like(flip, dtype=torch.bool)
-    rows = sampling.pixel_centres(top, height, shape[0], upright)
-    columns = sampling.pixel_centres(left, width, shape[1], flips)
+    flips = flip > 0
+    rows, columns = _pixel_centres(numbers, shape)
     resampled = sampling.resample(images, rows, columns, height / shape[0]).clamp(0, 1)
     known = sampling.nearest_known(depths.float(), rows, columns)
     moved = geometry.crop_camera(cameras.float(), top, left)
     moved = geometry.resize_camera(moved, shape[0] / height, shape[1] / width)
     moved = torch.where(flips[:, None, None], geometry.mirror_camera(moved, shape[1]), moved)
     return Views(resampled, known, moved, flips, sampling.inside(rows, columns, (images.shape[-2], images.shape[-1])))
+
+
+def fewest_known(depth: Tensor, augmentation: Augmentation, shape: tuple[int, int], enough: int) -> int:
+    """How many pixels of known depth the two views of a frame have, the lesser number; counting stops at ``enough``.
+
+    :param depth: Of the frame, (height, width).
+    """
+    rows, columns = _pixel_centres(_window_numbers([augmentation]), shape)
+    both = depth.float().expand(2, -1, -1)
+    for stride in (8, 1):  # mostly an eighth of the rows and columns has enough
+        known = sampling.nearest_known(both, rows[:, ::stride], columns[:, ::stride]) > 0
+        count = int(known.sum((1, 2)).min())
+        if count >= enough:
+            break
+    return count
+
+
+def _window_numbers(augmentations: Sequence[Augmentation]) -> Tensor:
+    """Top, left, height and width of each window, and 1 where it is mirrored, (windows, 5)."""
+    return torch.tensor([[*w[:4], a.flip] for a in augmentations for w in a.windows], dtype=torch.float32)
+
+
+def _pixel_centres(numbers: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The rows and the columns of a frame at which the pixels of each window lie."""
+    top, left, height, width, flip = numbers.unbind(1)
+    rows = sampling.pixel_centres(top, height, shape[0], torch.zeros_like(flip, dtype=torch.bool))
+    return rows, sampling.pixel_centres(left, width, shape[1], flip > 0)
 
 
 def _fill_outside(images: Tensor, valid: Tensor, windows: Sequence[Window]) -> Tensor:

@@ -20,13 +20,13 @@ from trainonce.recipes.vision.indices import permutation, sample_numbers
 from trainonce.recipes.vision.loading import check_one_size, data_loader, read_all, read_or_next
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trainonce.recipes.depth.data.frames import Frames
     from trainonce.recipes.depth.settings import Settings
 
 CHUNK = 64  # frames that are generated at once
-FEWEST = 50  # pixels of known depth that a frame needs to be trained on
+FEWEST = 50  # pixels of known depth that a view needs to be trained on
 
 #: What a list of frames raises for one that cannot be read.
 UNREADABLE = (OSError, ValueError, KeyError)
@@ -117,13 +117,17 @@ def _read_set(frames: Frames, readers: int, device: torch.device) -> Frame:
 
 
 class StreamLoader:
-    """Frames read by worker processes while the device trains."""
+    """Frames read by worker processes while the device trains.
 
-    def __init__(self, training: Mapping[str, Frames], settings: Settings, device: torch.device) -> None:
-        self._training, self._settings, self._device = training, settings, device
+    :param patch: Of the network, on which the shape of the views depends.
+    """
+
+    def __init__(self, training: Mapping[str, Frames], settings: Settings, patch: int, device: torch.device) -> None:
+        self._training, self._settings, self._patch, self._device = training, settings, patch, device
 
     def batches(self, order: SampleOrder) -> Iterator[list[Group]]:
-        for stacks, bad in data_loader(_Steps(self._training, order), self._settings, self._device):
+        steps = _Steps(self._training, order, self._settings, self._patch)
+        for stacks, bad in data_loader(steps, self._settings, self._device):
             _warn_of(bad)
             yield [
                 Group(members, Frame(*(part.to(self._device, non_blocking=True) for part in stack)), stack[2])
@@ -143,10 +147,10 @@ def _warn_of(bad: Sequence[str]) -> None:
 
 
 class _Steps(Dataset[Any]):
-    """The frames of each step. One that cannot be read, or has hardly a known pixel, is replaced by the next."""
+    """The frames of each step. One that cannot be read, or has hardly a known pixel in a view, is replaced."""
 
-    def __init__(self, training: Mapping[str, Frames], order: SampleOrder) -> None:
-        self._training, self._order = training, order
+    def __init__(self, training: Mapping[str, Frames], order: SampleOrder, settings: Settings, patch: int) -> None:
+        self._training, self._order, self._settings, self._patch = training, order, settings, patch
 
     def __len__(self) -> int:
         return len(self._order)
@@ -154,7 +158,18 @@ class _Steps(Dataset[Any]):
     def __getitem__(self, step: int) -> tuple[list[tuple[list[int], Frame]], list[str]]:
         """Frames of one size, stacked: each tensor that is sent between processes is an open file."""
         bad: list[str] = []
-        read = [read_frame(self._training[chosen.set], chosen.at, bad) for chosen in self._order[step]]
+        seed, number = self._order.seed, self._order.steps[step]
+        shape = shape_of(self._settings, self._patch, seed, number)
+
+        def read_sample(chosen: Choice) -> Frame:
+            def fewest(frame: Frame) -> int:
+                size = (frame.depth.shape[0], frame.depth.shape[1])
+                drawn = augmentation(self._settings, seed, chosen.number, size, frame.camera, shape)
+                return views.fewest_known(frame.depth, drawn, shape, FEWEST)
+
+            return read_frame(self._training[chosen.set], chosen.at, bad, fewest, ", in one of its views")
+
+        read = list(map(read_sample, self._order[step]))
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, frame in enumerate(read):
             groups.setdefault(tuple(frame.depth.shape), []).append(i)
@@ -162,14 +177,24 @@ class _Steps(Dataset[Any]):
         return stacks, bad
 
 
-def read_frame(frames: Frames, index: int, bad: list[str]) -> Frame:
-    """The frame, or the next one that can be trained on; errors are appended to ``bad``."""
+def count_known(frame: Frame) -> int:
+    """How many pixels of a frame have a depth."""
+    return int((frame.depth > 0).sum())
+
+
+def read_frame(
+    frames: Frames, index: int, bad: list[str], count: Callable[[Frame], int] = count_known, where: str = ""
+) -> Frame:
+    """The frame, or the next one that can be trained on; errors are appended to ``bad``.
+
+    :param count: How many pixels of known depth a frame has that count; ``where`` those are, for the error.
+    """
 
     def read(at: int) -> Frame:
         frame = frames.frame(at)
-        known = int((frame.depth > 0).sum())
+        known = count(frame)
         if known < FEWEST:
-            raise ValueError(f"it has {known} pixels of known depth, less than {FEWEST}")
+            raise ValueError(f"it has {known} pixels of known depth, less than {FEWEST}{where}")
         return frame
 
     return read_or_next(
@@ -183,7 +208,11 @@ def read_frame(frames: Frames, index: int, bad: list[str]) -> Frame:
 def make_batch(
     chosen: Sequence[Choice], groups: Sequence[Group], settings: Settings, shape: tuple[int, int], seed: int
 ) -> views.Views:
-    """Two views of each frame, in the order of the samples."""
+    """Two views of each frame, in the order of the samples.
+
+    The depth of a view with hardly a known pixel becomes unknown: the losses of depth and invariance leave it out. The
+    stream has replaced such frames before; with frames on the device, that would have to wait for it.
+    """
     ready = []
     for members, stack, cameras in groups:
         size = (stack.depth.shape[1], stack.depth.shape[2])
@@ -191,12 +220,18 @@ def make_batch(
         augmentations = [
             augmentation(settings, seed, n, size, camera, shape) for n, camera in zip(numbers, cameras, strict=True)
         ]
-        ready.append(views.make_views(*stack, augmentations, shape))
+        ready.append(forget_sparse_depth(views.make_views(*stack, augmentations, shape)))
     if len(ready) == 1:
         return ready[0]
     order = torch.tensor([i for members, _, _ in groups for i in members]).argsort()
     pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten().to(ready[0].images.device, non_blocking=True)
     return views.Views(*(torch.cat(part)[pairs] for part in zip(*ready, strict=True)))
+
+
+def forget_sparse_depth(made: views.Views) -> views.Views:
+    """The views, with no depth at all where fewer than :data:`FEWEST` pixels have one."""
+    enough = (made.depths > 0).sum((1, 2), keepdim=True) >= FEWEST
+    return made._replace(depths=torch.where(enough, made.depths, 0))
 
 
 def augmentation(

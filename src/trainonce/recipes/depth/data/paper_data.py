@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from trainonce.recipes.depth.data.frames import Frames
     from trainonce.recipes.depth.data.readers.frame_files import FrameFiles
 
 DATA_SETS = (scannet, argoverse2, waymo, nuscenes, sun_rgbd, nyu, kitti)
@@ -26,6 +27,9 @@ LAYOUTS = {data_set.HDF5.name: data_set.HDF5 for data_set in DATA_SETS}
 FOLDERS = tuple(dict.fromkeys(each.FOLDERS for each in (scannet, argoverse2, waymo, nuscenes, sun_rgbd)))
 TRAINED = ("scannet", "argoverse2", "waymo")
 TESTED = ("nuscenes", "sunrgbd")
+#: ``"zero-shot"``, as in the paper: SUN RGB-D is tested on without the frames that come from NYU Depth V2, 4,396 of its
+#: 5,050. ``"zero-shot-all"``: with them.
+PROTOCOLS = ("zero-shot", "zero-shot-all")
 
 
 def load(
@@ -33,6 +37,7 @@ def load(
     size: tuple[int, int] | None = None,
     trained: Sequence[str] = TRAINED,
     tested: Sequence[str] = TESTED,
+    protocol: str = "zero-shot",
 ) -> Sets:
     """Frames to train on; the first set's test frames choose, the first tested set is the test.
 
@@ -40,7 +45,10 @@ def load(
 
     :param root: The folder with the HDF5 files (see :data:`LAYOUTS`), or with a folder for each data set, named as
         here, in one of the layouts of :data:`FOLDERS`.
+    :param protocol: One of :data:`PROTOCOLS`.
     """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"The protocols are {quoted(PROTOCOLS)}; got {protocol!r}.{did_you_mean(protocol, PROTOCOLS)}")
     for name in (*trained, *tested):
         _check_name(name)
     if not trained or not tested:
@@ -49,14 +57,23 @@ def load(
     if missing:
         raise ValueError(_missing_text(root, missing))
     training = {name: frames(root, name, training=True, size=size) for name in trained}
-    own = {name: _evaluation_set(root, name, size) for name in trained}
-    foreign = {name: _evaluation_set(root, name, size) for name in tested}
+    own = {name: _evaluation_set(root, name, size, protocol) for name in trained}
+    foreign = {name: _evaluation_set(root, name, size, protocol) for name in tested}
     validation, test = own.pop(trained[0]), foreign.pop(tested[0])
     return Sets(training, validation, test, {**{f"{name}-own": each for name, each in own.items()}, **foreign})
 
 
-def _evaluation_set(root: str | os.PathLike[str], name: str, size: tuple[int, int] | None) -> EvaluationSet:
-    return EvaluationSet(frames(root, name, training=False, size=size), LAYOUTS[name].range)
+def _evaluation_set(
+    root: str | os.PathLike[str], name: str, size: tuple[int, int] | None, protocol: str
+) -> EvaluationSet:
+    found: Frames = frames(root, name, training=False, size=size)
+    if name == sun_rgbd.HDF5.name and protocol == "zero-shot":
+        first = found.name(0)
+        found = sun_rgbd.without_nyu(found)
+        if not len(found):
+            rule = f"The test set of SUN RGB-D must have frames outside {sun_rgbd.NYU}, which are NYU Depth V2's"
+            raise ValueError(f"{rule}; the first is {first}. To test with those, set protocol=zero-shot-all.")
+    return EvaluationSet(found, LAYOUTS[name].range)
 
 
 def frames(

@@ -4,21 +4,24 @@
 - Folders: ``.../SCENE/image/*.jpg``, ``.../SCENE/depth/*.png``, ``.../SCENE/intrinsics.txt``, and lists of scenes,
   ``alltrain.txt`` and ``alltest.txt``.
 
-Depth is in millimetres, in 16 bits; in the published files these are rotated to the left by 3.
+Depth is in millimetres, in 16 bits; in the published files these are rotated to the left by 3. 654 of the 5,050 test
+images are those of NYU Depth V2's test set: see :func:`without_nyu`.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from trainonce.recipes.depth.data.frames import Range
+from trainonce.recipes.depth.data.frames import Range, Subset
 from trainonce.recipes.depth.data.readers.folders import ENDING, FolderLayout, Pair
 from trainonce.recipes.depth.data.readers.frame_files import MILLIMETRES
 from trainonce.recipes.depth.data.readers.hdf5 import HDF5Layout
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Mapping
+
+    from trainonce.recipes.depth.data.frames import Frames
 
 HDF5 = HDF5Layout(
     "sunrgbd",
@@ -50,3 +53,12 @@ FOLDERS = FolderLayout(
     MILLIMETRES._replace(rotated=True),
     scene_name=_scene_path,
 )
+
+
+#: The folder of the frames that come from NYU Depth V2.
+NYU = "kv1/NYUdata"
+
+
+def without_nyu(frames: Frames) -> Subset:
+    """The frames that do not come from NYU Depth V2, by the folder that they are in."""
+    return Subset(frames, [i for i in range(len(frames)) if not re.search(rf"(?:^|[/:]){NYU}/", frames.name(i))])
