@@ -262,3 +262,36 @@ def test_no_term_reads_a_value_on_the_host():
         losses.ray_error(geometry.rays(cameras, (4, 5)), geometry.rays(cameras, (4, 5)))
         with pytest.raises(DataDependentOutputException):
             found.item()
+
+
+# By hand
+
+
+def warp_one(features, cameras, rounding="none"):
+    """The warp of one pair of views whose cells are pixels."""
+    mask = torch.ones_like(features, dtype=torch.bool)
+    flips = torch.zeros(2, dtype=torch.bool)
+    warped, seen = losses.warp(features[None, None], mask[None], cameras, flips, 1, rounding)
+    return warped[0, 0], seen[0]
+
+
+@pytest.mark.parametrize(("rounding", "rows"), [("none", [0.75, 1.25, 1.75, 2.25]), ("integer", [0.0, 1.0, 2.0, 3.0])])
+def test_each_axis_has_its_own_zoom_and_in_the_original_that_of_the_width(rounding, rows):
+    """The second view shows twice the height and the same width."""
+    two = torch.tensor([2.0, 2.0])
+    features = torch.arange(4.0)[:, None] + 10 * torch.arange(4.0)
+    warped, _ = warp_one(features, geometry.camera_matrix(two, torch.tensor([3.0, 6.0]), two, two), rounding)
+    torch.testing.assert_close(warped, torch.tensor(rows)[:, None] + 10 * torch.arange(4.0))
+
+
+@pytest.mark.parametrize(
+    ("shift", "seen"), [(0.5, [1, 1, 1, 0]), (0.49, [1, 1, 1, 1]), (-0.5, [1, 1, 1, 1]), (-0.51, [0, 1, 1, 1])]
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_near_edge_of_a_view_belongs_to_it_and_the_far_edge_does_not(axis, shift, seen):
+    """The middles of the second view's cells lie ``shift`` cells further on; the first view ends at 4."""
+    focal, middle, moved = torch.ones(2), torch.tensor([2.0, 2.0]), torch.tensor([2.0 + shift, 2.0])
+    centres = (middle, moved) if axis == 0 else (moved, middle)
+    _, mask = warp_one(torch.zeros(4, 4), geometry.camera_matrix(focal, focal, *centres))
+    expected = torch.tensor(seen, dtype=torch.bool)
+    assert torch.equal(mask, (expected[:, None] if axis == 0 else expected[None]).expand(4, 4))

@@ -132,6 +132,13 @@ def test_another_size_is_brought_to_the_truths():
     assert numbers(found) == numbers(measure(larger, camera(), given, RANGE))
 
 
+def test_a_camera_of_another_size_is_resized_along_each_axis():
+    ours = torch.tensor([[[4.0, 0, 2.0], [0, 5.0, 3.0], [0, 0, 1]]])
+    larger, resized = metrics.resize_predictions(torch.ones(1, 7, 6), ours, (14, 18))
+    assert larger.shape == (1, 14, 18)
+    assert resized.tolist() == [[[12.0, 0, 6.0], [0, 10.0, 6.0], [0, 0, 1]]]
+
+
 def test_what_is_outside_range_and_window_does_not_count():
     given = frame()
     prediction = predicted(given.depth)

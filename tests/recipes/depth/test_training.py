@@ -183,6 +183,49 @@ def test_a_training_clips_schedules_and_is_evaluated_as_its_average(tmp_path, mo
     assert rates[-1] < 0.5 * rates[0]
 
 
+def test_a_training_is_by_its_seed_and_every_set_is_evaluated_as_the_average(tmp_path, monkeypatch):
+    """Validation while it trains, all sets at its end; the metrics are those of the set that they are named after."""
+    after_steps, seen, fed, step, feed = [], [], [], training.EMA.step, training.batches_from
+
+    def note_step(average, number):
+        step(average, number)
+        after_steps.append((number, average._network.camera_module.places.detach().clone()))
+
+    def note_evaluation(network, examined, settings, device, *, with_points=True):
+        weight = network.camera_module.places.detach().clone()
+        seen.append((examined.frames.name(0), len(examined.frames), with_points, weight))
+        return dict.fromkeys(evaluate.METRICS, float(len(seen)))
+
+    def note_feed(*given):
+        fed.append((next(iter(given[0].training.values())).name(0), given[3]))
+        return feed(*given)
+
+    monkeypatch.setattr(training.EMA, "step", note_step)
+    monkeypatch.setattr(training, "mean_metrics", note_evaluation)
+    monkeypatch.setattr(training, "batches_from", note_feed)
+    monkeypatch.setattr(training, "draw_pictures", lambda *_: None)
+    settings = TINY | {"average": 0.9, "average_from": 0.5, "steps": 4, "frames": 5}
+    study = Study(tasks.rooms.using(**settings), tmp_path, seeds=[3]).add("uniform")
+    study.run(workers=0, show=False, device="cpu")
+    (record,) = study.store.read().values()
+    assert record.status == "done", record.error
+    assert fed == [("room 3/0", 3)]
+    validation, test = ("room 3/13", 6), ("room 3/121", 6)  # six of those from 5 on, and of those from 105 on
+    assert [(*where, points) for *where, points, _ in seen] == [
+        (*validation, False),
+        (*validation, True),
+        (*test, True),
+    ]
+    assert [(at, values) for at, values in record.reports] == [(2, {"delta_1": 1.0})]
+    assert (record.metrics["validation/delta_1"], record.metrics["test/delta_1"]) == (2.0, 3.0)
+    assert [number for number, _ in after_steps] == [1, 2, 3, 4]
+    second, third, fourth = (weight for _, weight in after_steps[1:])  # the average begins with the second step
+    torch.testing.assert_close(seen[0][3], second)
+    third_average = torch.lerp(second, third, 1 - 3 / 12)
+    torch.testing.assert_close(seen[1][3], torch.lerp(third_average, fourth, 1 - 4 / 13))
+    assert not torch.equal(seen[1][3], fourth)
+
+
 def test_a_training_in_parts_is_the_training(tmp_path, monkeypatch):
     """Adam and clipping hide the size of gradients, so they are looked at before both as well."""
     gradients, clip = [], training.clip_gradients_

@@ -1,6 +1,7 @@
 """The segmentation recipe from end to end, on generated streets and on miniatures of the real folders."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ from trainonce.recipes import RECIPES, load
 from trainonce.recipes.segmentation import tasks, training
 from trainonce.recipes.segmentation.generated import streets as generated
 from trainonce.recipes.segmentation.settings import Settings
+from trainonce.study import Study
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
@@ -317,6 +319,38 @@ def test_the_rate_falls_to_nothing():
     constant, poly = Settings(steps=10), Settings(steps=10, schedule="poly")
     assert [training.learning_rate_factor(s, constant) for s in (0, 5, 10)] == [1, 1, 1]
     assert [training.learning_rate_factor(s, poly) for s in (0, 5, 10)] == [1, pytest.approx(0.5**0.9), 0]
+
+
+def test_a_training_is_by_its_seed_and_reports_each_set_under_its_name(tmp_path, monkeypatch):
+    """Validation while it trains; then every set but those that are trained on."""
+    seen, fed, feed = [], [], training.batches_from
+
+    def note_evaluation(network, scenes, classes, settings, device):
+        seen.append((scenes._scenes.name(0), len(scenes._scenes)))
+        wrong = torch.zeros(classes, classes, dtype=torch.int64)
+        wrong[0, 0], wrong[0, 1] = len(seen), 10 - len(seen)  # one of two classes is right in so many tenths
+        return wrong
+
+    def note_feed(domains, settings, seed, *given):
+        fed.append((domains.source.name(0), domains.style.name(0), seed))
+        return feed(domains, settings, seed, *given)
+
+    monkeypatch.setattr(training, "confusion_matrix", note_evaluation)
+    monkeypatch.setattr(training, "batches_from", note_feed)
+    monkeypatch.setattr(training, "draw_pictures", lambda *_: None)
+    study = Study(tasks.streets.using(**TINY | {"check": False}), tmp_path, seeds=[3]).add("uniform")
+    study.run(workers=0, show=False, device="cpu")
+    (record,) = study.store.read().values()
+    assert record.status == "done", record.error
+    assert fed == [("street 3/25 day", "street 3/207 night", 3)]  # of 200 and 60
+    validation = ("street 3/267 night", 4)  # of 60, and of 120 and 60 for the others
+    assert seen == [validation, validation, ("street 3/335 night", 4), ("street 3/447 day", 4)]
+    assert record.reports == ((2, {"miou": pytest.approx(5)}),)
+    found = [record.metrics[f"{name}/miou"] for name in ("validation", "test", "day")]
+    assert found == pytest.approx([10, 15, 20])
+    first, second, *others = (value for name, value in record.metrics.items() if name.startswith("test/iou "))
+    assert (first, second) == pytest.approx((30, 0))
+    assert all(math.isnan(value) for value in others)
 
 
 def test_the_head_has_its_own_rate_and_frozen_parameters_are_left_out():
