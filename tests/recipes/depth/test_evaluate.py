@@ -113,6 +113,20 @@ def test_the_network_is_evaluated_without_gradients_and_left_as_it_was(training)
     assert {(mode, gradients) for mode, gradients, _ in network.seen} == {(False, False)}
 
 
+@pytest.mark.parametrize(
+    ("shape", "size", "seen"),
+    [
+        ((30, 40), (480, 640), (28, 42)),
+        ((), (480, 640), (546, 728)),
+        ((), (300, 1200), (448, 896)),  # no wider than twice the height
+        ((), (1200, 300), (784, 518)),  # and no narrower than 0.66 of it
+    ],
+)
+def test_frames_are_evaluated_at_the_shape_of_training_or_at_its_most_pixels(shape, size, seen):
+    settings = Settings(**TINY | {"shape": shape, "pixels": (200_000, 400_000)})
+    assert evaluate._shape(settings, 14, size) == seen
+
+
 DEPTHS = (2.0, 2.4, 4.0, 5.0, 9.0, 3.0, 2.1)
 
 

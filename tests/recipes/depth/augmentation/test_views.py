@@ -186,6 +186,25 @@ def test_a_wide_lens_is_narrowed():
     assert any(w.width < 65 for n in range(50) for w in views.draw_augmentation(0, n, SIZE, wide, SHAPE).windows)
 
 
+@pytest.mark.parametrize(("focal", "widest"), [((1000.0, 50.0), 90.0), ((50.0, 1000.0), 90.0), ((50.0, 25.0), 126.87)])
+def test_the_wider_of_both_axes_is_the_field_of_view(focal, widest):
+    (fx, fy), window = focal, Window(10, 20, 100, 100)
+    camera = [[fx, 0.0, 70.0], [0.0, fy, 60.0], [0.0, 0.0, 1.0]]
+    assert views._max_field_of_view(window, camera) == pytest.approx(widest, abs=0.01)
+
+
+@pytest.mark.parametrize(("width", "sigma"), [(64, 0.2), (320, 1.0), (640, 2.0), (1280, 2.0)])
+def test_the_blur_is_less_in_views_narrower_than_640_pixels(width, sigma, monkeypatch):
+    blurs = []
+    monkeypatch.setattr(
+        views, "apply_jitter", lambda images, valid, jitters: blurs.extend(j.blur for j in jitters) or images
+    )
+    drawn = Augmentation((Window(0, 0, 8, 8), Window(0, 0, 8, 8)), jitter=ColourJitter(blur=2.0))
+    image = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
+    views.make_views(image, torch.ones(1, 8, 8), torch.eye(3)[None], [drawn], (4, width))
+    assert blurs == pytest.approx([sigma, sigma])
+
+
 def test_plans_follow_from_seed_and_number():
     drawn = [views.draw_augmentation(seed, number, SIZE, camera(), SHAPE) for seed in range(3) for number in range(3)]
     assert len(set(drawn)) == 9
@@ -218,6 +237,13 @@ def test_colour_jitters_are_as_likely_as_they_should_be():
         assert low <= min(amounts)
         assert max(amounts) <= high
     assert len({tuple(n for n, _ in d.jitters) for d in drawn if len(d.jitters) == 4}) == 24
+    for (low, high), amounts in (
+        ((0.8, 1.2), [d.gamma for d in drawn if d.gamma != 1]),
+        ((0.1, 2.0), [d.blur for d in drawn if d.blur]),
+    ):
+        assert (min(amounts), max(amounts)) == pytest.approx((low, high), abs=0.02)
+        assert low <= min(amounts)
+        assert max(amounts) <= high
 
 
 # Light

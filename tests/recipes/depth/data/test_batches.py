@@ -24,6 +24,29 @@ def test_sets_are_drawn_equally_often_and_frames_once_an_epoch():
     assert chosen != [batches.choice(n, sizes, seed=4) for n in range(24)]
 
 
+def test_the_order_of_frames_and_of_sets_depends_on_the_seed_and_on_the_epoch():
+    def order(sizes, seed, numbers):
+        return [batches.choice(n, sizes, seed)[1:] for n in numbers]
+
+    one = {"rooms": 8}
+    epochs = [order(one, seed, range(8 * epoch, 8 * epoch + 8)) for seed in (3, 4) for epoch in (0, 1)]
+    assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+    three = {"a": 1, "b": 1, "c": 1}
+    turns = [tuple(order(three, seed, range(3 * turn, 3 * turn + 3))) for seed in (3, 4) for turn in range(12)]
+    assert all(sorted(turn) == sorted(turns[0]) for turn in turns)
+    assert len(set(turns[:12])) > 3
+    assert turns[:12] != turns[12:]
+
+
+def test_two_processes_share_what_one_would_train_on():
+    sizes = {"large": 6, "small": 2}
+    whole = batches.SampleOrder(sizes, 4, 0, range(2, 5))
+    first, second = (batches.SampleOrder(sizes, 2, 0, range(2, 5), (rank, 2)) for rank in (0, 1))
+    assert [whole[i] for i in range(3)] == [first[i] + second[i] for i in range(3)]
+    assert [chosen.number for chosen in whole[0]] == [8, 9, 10, 11]
+
+
 def test_frames_of_several_sizes_stay_in_order():
     made = [rooms.frame(0, i, size=size) for i, size in enumerate([(24, 32), (30, 40), (24, 32)])]
     chosen = [batches.Choice(i, "rooms", i) for i in range(3)]
