@@ -127,16 +127,18 @@ def test_frames_are_evaluated_at_the_shape_of_training_or_at_its_most_pixels(sha
     assert evaluate._shape(settings, 14, size) == seen
 
 
-DEPTHS = (2.0, 2.4, 4.0, 5.0, 9.0, 3.0, 2.1)
+DEPTHS = (2.0, 2.4, 4.0, 5.0, 9.0, 3.0, 8.5)
 
 
 def on_a_rank():
-    return means(*DEPTHS)
+    network = TwoMetres()
+    return means(*DEPTHS, network=network), sum(count for _, _, count in network.seen)
 
 
 @pytest.mark.dist
 def test_two_processes_find_what_one_finds(ranks):
-    """Seven frames, one left out: three count in each process, none twice."""
+    """Seven frames: two of the first process's four count, and all three of the other's."""
     alone = means(*DEPTHS)
-    first, second = ranks(on_a_rank)
+    (first, first_count), (second, second_count) = ranks(on_a_rank)
     assert first == second == pytest.approx(alone)
+    assert (first_count, second_count) == (4, 3)

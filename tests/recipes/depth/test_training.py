@@ -204,7 +204,7 @@ def test_a_training_is_by_its_seed_and_every_set_is_evaluated_as_the_average(tmp
     monkeypatch.setattr(training, "mean_metrics", note_evaluation)
     monkeypatch.setattr(training, "batches_from", note_feed)
     monkeypatch.setattr(training, "draw_pictures", lambda *_: None)
-    settings = TINY | {"average": 0.9, "average_from": 0.5, "steps": 4, "frames": 5}
+    settings = TINY | {"average": 0.9, "average_from": 0.0, "steps": 4, "frames": 5}
     study = Study(tasks.rooms.using(**settings), tmp_path, seeds=[3]).add("uniform")
     study.run(workers=0, show=False, device="cpu")
     (record,) = study.store.read().values()
@@ -219,11 +219,12 @@ def test_a_training_is_by_its_seed_and_every_set_is_evaluated_as_the_average(tmp
     assert [(at, values) for at, values in record.reports] == [(2, {"delta_1": 1.0})]
     assert (record.metrics["validation/delta_1"], record.metrics["test/delta_1"]) == (2.0, 3.0)
     assert [number for number, _ in after_steps] == [1, 2, 3, 4]
-    second, third, fourth = (weight for _, weight in after_steps[1:])  # the average begins with the second step
-    torch.testing.assert_close(seen[0][3], second)
-    third_average = torch.lerp(second, third, 1 - 3 / 12)
-    torch.testing.assert_close(seen[1][3], torch.lerp(third_average, fourth, 1 - 4 / 13))
-    assert not torch.equal(seen[1][3], fourth)
+    averages = [after_steps[0][1]]
+    for count, (_, weight) in enumerate(after_steps[1:], start=2):
+        averages.append(torch.lerp(averages[-1], weight, 1 - (1 + count) / (10 + count)))
+    for (*_, weight), average in zip(seen, (averages[1], averages[3], averages[3]), strict=True):
+        torch.testing.assert_close(weight, average)
+    assert not torch.equal(averages[1], after_steps[1][1])
 
 
 def test_a_training_in_parts_is_the_training(tmp_path, monkeypatch):

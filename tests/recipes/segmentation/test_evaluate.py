@@ -101,6 +101,18 @@ def test_the_network_is_evaluated_without_gradients_and_left_as_it_was(training)
     assert {(mode, gradients) for mode, gradients, _ in network.seen} == {(False, False)}
 
 
+@pytest.mark.parametrize(("align", "classes"), [(True, [0, 1, 1, 1, 1]), (False, [0, 0, 1, 1, 1])])
+def test_logits_are_brought_to_the_images_size_as_the_settings_say(align, classes):
+    """Two cells to five pixels: the class changes where the first logit falls below 0.8."""
+
+    def coarse(images):
+        return torch.tensor([[[[1.0, 0.0]], [[0.8, 0.8]]]])
+
+    found = evaluate.predict(coarse, torch.zeros(1, 3, 1, 5), (1, 5), Settings(align_corners=align))
+    assert found.dtype == torch.uint8
+    assert found.tolist() == [[classes]]
+
+
 def on_a_rank():
     return found(Coloured(), True, (torchrun.rank(), torchrun.world_size()))
 

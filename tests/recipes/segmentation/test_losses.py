@@ -49,6 +49,30 @@ def test_one_pass_for_both_images_is_the_same_as_two():
         torch.testing.assert_close(together[term], apart[term], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch_norm", ["frozen", "trained"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"over": "all"}, {"distance": "l1"}, {"align_corners": False}, {"layers": ["layer2", "layer3"]}],
+)
+def test_terms_are_those_of_the_image_with_the_settings_that_were_given(settings, batch_norm):
+    """The network's parts, put together by hand: the labels are the image's, not those of its copy."""
+    network = DeepLab(3, "resnet-small", batch_norm=batch_norm).eval()
+    images, stylised, labels = batch()
+    labels[:, :5] = IGNORE
+    layers = settings.get("layers", ["layer4"])
+    with torch.no_grad():
+        ours, theirs = (network.features(x, {*layers, "layer4"}) for x in (images, stylised))
+        logits = network.classify(ours["layer4"])
+        size, align = labels.shape[-2:], settings.get("align_corners", True)
+        logits = torch.nn.functional.interpolate(logits, size, mode="bilinear", align_corners=align)
+        each = torch.nn.functional.cross_entropy(logits, labels.clamp(max=2), reduction="none")[labels != IGNORE]
+        ce = each.sum() / (labels.numel() if settings.get("over") == "all" else len(each))
+        apart = [ours[name] - theirs[name] for name in layers]
+        each = [(d.abs() if settings.get("distance") == "l1" else d.square()).mean() for d in apart]
+        found = Losses(network, **settings)(images, stylised, labels)
+    torch.testing.assert_close(found, {"ce": ce, "invariance": torch.stack(each).mean()}, rtol=1e-4, atol=1e-6)
+
+
 def test_both_passes_have_gradients():
     network = DeepLab(3, "resnet-small", batch_norm="trained")
     losses = Losses(network)(*batch())

@@ -28,6 +28,18 @@ def test_samples_depend_on_seed_and_number_only():
     assert {s.style for s in first} == set(range(4))
 
 
+def test_style_crop_and_mirror_of_a_sample_depend_on_its_seed():
+    drawn = [[sample(n, 5, 1000, 0.5, seed)[1:] for n in range(20)] for seed in (0, 1)]
+    assert not set(drawn[0]) & set(drawn[1])
+    assert len(set(drawn[0])) == 20
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_as_many_samples_are_mirrored_as_asked_for(share):
+    mirrored = [sample(n, 5, 3, share, 0).mirrored for n in range(500)]
+    assert sum(mirrored) / 500 == pytest.approx(share, abs=0.05 if 0 < share < 1 else 0)
+
+
 def test_two_processes_see_what_one_with_the_double_batch_sees():
     one = SampleOrder(10, 4, 4, 0.5, 0, range(3))
     two = [SampleOrder(10, 4, 2, 0.5, 0, range(3), (rank, 2)) for rank in range(2)]
