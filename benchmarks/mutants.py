@@ -8,8 +8,9 @@ Each is written to a copy of ``src`` and tested in a process of its own, forked 
 
 First the tests run once on the unchanged sources, which records the functions that each test calls. A fault then meets
 the tests that call its function: those of the file's own test file first, and quick ones before slow ones. If they
-pass, so do the rest of that file's tests, which may start processes. ``--out`` keeps a line per fault; the same command
-goes on where it stopped. ``mutants_equivalent.jsonl`` lists faults that no caller could notice, with the reason.
+pass, it meets the rest, those that start processes too, for about a minute. ``--out`` keeps a line per fault; the same
+command goes on where it stopped, with ``--again`` it tests again those that survived. ``mutants_equivalent.jsonl``
+lists faults that no caller could notice, with the reason.
 """
 
 from __future__ import annotations
@@ -63,7 +64,6 @@ GROUPS = {
     ),
 }
 NOT_TESTS_OF_CODE = {"test_architecture.py", "test_docs.py", "test_readme.py", "test_examples.py", "test_gpu.py"}
-MARKED = "not slow and not dist and not gpu"
 HEAVY = (
     "torch",
     "torch.distributed",
@@ -82,12 +82,12 @@ FACTOR, LEAST = 5, 30.0  # a fault may take so many times what its tests took wi
 
 
 class Calls:
-    """A pytest plugin: how long each test takes, which functions of the sources it calls, and the tests left out."""
+    """A pytest plugin: how long each test takes, which functions of the sources it calls, which are marked."""
 
     def __init__(self, src: Path) -> None:
         self.prefix = f"{src}{os.sep}"
         self.passed: dict[str, tuple[float, list[tuple[str, int]]]] = {}
-        self.left_out: list[str] = []
+        self.marked: list[str] = []
         self.calls: set[tuple[str, int]] = set()
         self.failed = False
 
@@ -108,8 +108,8 @@ class Calls:
         if not self.failed:
             self.passed[nodeid] = (time.perf_counter() - self.start, sorted(self.calls))
 
-    def pytest_deselected(self, items: list[Any]) -> None:
-        self.left_out += [item.nodeid for item in items if not item.get_closest_marker("gpu")]
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        self.marked = [item.nodeid for item in items if any(map(item.get_closest_marker, ("dist", "slow")))]
 
 
 @dataclasses.dataclass
@@ -169,7 +169,7 @@ class Slot:
         options += [f"--basetemp={self.folder / 'base'}", *job.more]
         status = pytest.main([*options, *job.tests], [] if job.mutant else [calls])
         if job.mutant is None:
-            (self.folder / "calls.json").write_text(json.dumps([calls.passed, calls.left_out]))
+            (self.folder / "calls.json").write_text(json.dumps([calls.passed, calls.marked]))
         sys.stdout.flush()
         return int(status)
 
@@ -216,27 +216,27 @@ class Tests:
 
     def __init__(self, group: str, slots: list[Slot], kept: Path | None) -> None:
         self.passed: dict[str, tuple[float, list[tuple[str, int]]]] = {}
-        self.left_out: list[str] = []
+        self.marked: list[str] = []
         everything = b"".join(Path(path).read_bytes() for path in expand(["src/**/*.py", "tests/**/*.py"]))
         state = hashlib.sha256(everything).hexdigest()
         known = {line["state"]: line for line in read_lines(kept) if line["group"] == group}
         if state in known:
-            self.passed, self.left_out = known[state]["passed"], known[state]["left_out"]
+            self.passed, self.marked = known[state]["passed"], known[state]["marked"]
             return
         files = [name for name in expand(GROUPS[group][1]) if Path(name).name not in NOT_TESTS_OF_CODE]
-        run([Job([name], 900, self.read, more=("-m", MARKED)) for name in files], slots)
+        run([Job([name], 900, self.read, more=("-m", "not gpu")) for name in files], slots)
         if kept:
             with kept.open("a") as out:
-                line = {"group": group, "state": state, "passed": self.passed, "left_out": self.left_out}
+                line = {"group": group, "state": state, "passed": self.passed, "marked": self.marked}
                 out.write(json.dumps(line) + "\n")
 
     def read(self, status: int | None, folder: Path) -> None:
         if status not in (0, 5):
             print(f"tests fail without a fault (status {status}):\n{(folder / 'log').read_text()[-2000:]}", flush=True)
         if (folder / "calls.json").exists():
-            passed, left_out = json.loads((folder / "calls.json").read_text())
+            passed, marked = json.loads((folder / "calls.json").read_text())
             self.passed |= passed
-            self.left_out += left_out
+            self.marked += marked
             (folder / "calls.json").unlink()
 
     def choose(self, mutant: Mutant, scopes: list[tuple[int, int]]) -> tuple[list[str], list[str]]:
@@ -253,18 +253,22 @@ class Tests:
             small = source.parent.name not in ("", "study")  # where all tests of the folder may meet the file
             return file.parent == folder and (small or file.name.startswith(f"test_{source.stem}"))
 
-        calling = sorted(filter(calls, self.passed), key=lambda test: (not is_mirror(test), self.passed[test][0]))
-        others = [test for test in [*self.passed, *self.left_out] if is_mirror(test) and test not in set(calling)]
-        if not calling:
-            others += [test for test in self.left_out if test not in set(others)]
-        return calling[:FIRST], self.limit(calling[FIRST:] + others)
-
-    def limit(self, tests: list[str]) -> list[str]:
-        ends = itertools.accumulate(map(self.seconds, tests))
-        return [test for test, end in zip(tests, ends, strict=True) if end < ENOUGH]
+        # Of the cases of a test function, first one, then a second: they are more alike than the functions.
+        seen = Counter[str]()
+        rank = {}
+        for test in sorted(self.passed, key=self.seconds):
+            rank[test] = (seen[function_of(test)], self.seconds(test))
+            seen[function_of(test)] += 1
+        calling = sorted(filter(calls, self.passed), key=lambda test: (not is_mirror(test), rank[test]))
+        first, marked = calling[:FIRST], set(self.marked)
+        others = {*calling, *filter(is_mirror, self.passed), *(marked & set(self.passed))} - set(first)
+        second = sorted(others, key=rank.__getitem__)
+        ends = itertools.accumulate(map(self.seconds, second))
+        second = [test for test, end in zip(second, ends, strict=True) if end < ENOUGH]
+        return first, sorted(second, key=lambda test: (test in marked, test))  # by file, for fixtures that they share
 
     def seconds(self, test: str) -> float:
-        return self.passed[test][0] if test in self.passed else 3.0  # of those that start processes
+        return self.passed[test][0]
 
 
 def scopes_of(source: bytes) -> list[tuple[int, int]]:
@@ -296,6 +300,10 @@ def test_job(mutant: Mutant, tests: Tests, report: Callable[[Mutant, str, float]
     return job(first, second) if first else job(second, [])
 
 
+def function_of(test: str) -> str:
+    return test.partition("[")[0]
+
+
 def expand(patterns: Iterable[str]) -> list[str]:
     return sorted({path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)})
 
@@ -325,6 +333,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deadline", type=float, default=float("inf"), help="start no more after so many seconds")
     parser.add_argument("--out", type=Path, help="a line of JSON per fault; those that are there already are left out")
+    parser.add_argument("--again", action="store_true", help="test again those that survived")
     parser.add_argument("--list", action="store_true", help="list the faults and test none")
     asked = parser.parse_args()
     deadline = time.monotonic() + asked.deadline
@@ -340,7 +349,8 @@ def main() -> None:
     if asked.sample:
         every = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
     results = {line["id"]: line for line in read_lines(asked.out)}
-    todo = {mutant.id for mutant in every} - set(results)
+    done = {id_ for id_, line in results.items() if line["outcome"] in ("killed", "timeout") or not asked.again}
+    todo = {mutant.id for mutant in every} - done
     print(f"{len(every)} faults, {len(todo)} to test, {len(accepted)} known to be equivalent", flush=True)
     if asked.list:
         print(*(f"{m.path}:{m.line}  {m.operator}\n    {m.code}" for m in every), sep="\n")
