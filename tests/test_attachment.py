@@ -117,7 +117,7 @@ def test_no_regularizer_is_no_decay():
 # Coupled
 
 
-@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize("closure", ["none", "positional", "keyword"])
 @pytest.mark.parametrize("maximize", [False, True])
 def test_coupled_goes_through_the_optimizer(closure, maximize):
     w = nn.Parameter(torch.ones(1, dtype=torch.float64))
@@ -138,13 +138,27 @@ def test_coupled_goes_through_the_optimizer(closure, maximize):
         sign = -1 if maximize else 1
         twin.grad = F.composite_grad(twin.detach(), losses) + sign * 3.0 * F.regularizer_grad(twin.detach())
         twin_optimizer.step()
-        if closure:
-            returned = optimizer.step(compute)
+        if closure != "none":
+            returned = optimizer.step(compute) if closure == "positional" else optimizer.step(closure=compute)
             assert returned.item() == pytest.approx((losses @ F.weights(twin.detach())).item(), rel=0.05)
         else:
             compute()
             optimizer.step()
         torch.testing.assert_close(criterion.exponents, twin, rtol=1e-12, atol=1e-13)
+
+
+def test_coupled_leaves_the_other_arguments_of_a_step_alone():
+    class Noting(torch.optim.SGD):
+        def step(self, closure=None, note=None):
+            self.note = note
+            return super().step(closure)
+
+    w = nn.Parameter(torch.ones(1))
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = Noting([w], lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=3.0, coupled=True)
+    optimizer.step(lambda: criterion(a=(w**2).sum(), b=w.abs().sum()).backward(), "kept")
+    assert optimizer.note == "kept"
 
 
 def test_coupled_with_a_scaler_that_a_fused_optimizer_unscales():
@@ -239,12 +253,13 @@ def test_a_step_that_gradscaler_skips_applies_nothing(kind, fused, unscale):
     assert moved == [(True, True), (False, False), (False, False), (True, True)]
 
 
-def test_no_gradient_no_decay():
+@pytest.mark.parametrize("coupled", [False, True])
+def test_no_gradient_no_decay(coupled):
     """As with weight decay: a step in which the criterion took no part leaves it alone."""
     w = nn.Parameter(torch.ones(1))
     criterion = trainonce.CompositeLoss(["a", "b"])
     optimizer = torch.optim.SGD([w], lr=0.1)
-    trainonce.attach(optimizer, criterion, decay=3.0)
+    trainonce.attach(optimizer, criterion, decay=3.0, coupled=coupled)
     start = criterion.exponents.detach().clone()
     (w**2).sum().backward()
     optimizer.step()
@@ -400,12 +415,86 @@ def test_a_new_optimizer_after_the_old_one_is_gone():
     trainonce.attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), criterion, decay=1.0)
 
 
+def test_an_optimizer_that_is_gone_is_one_sentence():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    attachment = trainonce.attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), criterion, decay=1.0)
+    gc.collect()
+    with pytest.raises(RuntimeError, match="optimizer this criterion was attached to no longer exists"):
+        _ = attachment.decay
+
+
 def test_attachments_in_copies_are_none():
     criterion = trainonce.CompositeLoss(["a", "b"])
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     attachment = trainonce.attach(optimizer, criterion, decay=1.0)
     assert copy.deepcopy({"kept": attachment}) == {"kept": None}
     assert pickle.loads(pickle.dumps(attachment)) is None
+
+
+@pytest.mark.parametrize(
+    ("criterion", "sync", "synced"),
+    [
+        (trainonce.CompositeLoss(["a", "b"]), True, True),
+        (trainonce.CompositeLoss(["a", "b"]), False, False),
+        (trainonce.FixedLoss({"a": 1.0, "b": 2.0}), True, False),
+    ],
+)
+def test_what_is_averaged_over_ranks(criterion, sync, synced):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    assert trainonce.attach(optimizer, criterion, decay=1.0, sync=sync).synced is synced
+
+
+# The ratio of the learning rates
+
+
+def groups(model=0.1, own=0.02):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=model)
+    return optimizer, trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0, lr=own)
+
+
+@pytest.mark.parametrize("own", [0.05, 0.2])
+def test_a_loop_that_gives_all_groups_one_rate_replaces_the_ratio(own):
+    optimizer, attachment = groups(own=own)
+    first, second = optimizer.param_groups
+    assert attachment.lr == own
+    assert attachment.lr_ratio == pytest.approx(own / 0.1)
+    first["lr"], second["lr"] = 0.05, 0.05 * own / 0.1
+    assert attachment.replaced_lr_ratio() is None
+    first["lr"] = second["lr"] = 0.05
+    assert attachment.replaced_lr_ratio() == 1.0
+
+
+def test_equal_rates_that_the_user_set_are_no_replacement():
+    optimizer, attachment = groups(own=0.1 * (1 + 1e-8))
+    first, second = optimizer.param_groups
+    first["lr"] = second["lr"] = 0.05
+    assert attachment.replaced_lr_ratio() is None
+
+
+def test_a_scheduler_shows_in_the_initial_rates_alone():
+    optimizer, attachment = groups()
+    first, second = optimizer.param_groups
+    first["initial_lr"], second["initial_lr"] = 1.0, 0.2 * (1 + 1e-8)
+    first["lr"] = second["lr"] = 0.01  # where two schedules cross
+    assert attachment.replaced_lr_ratio() is None
+    second["initial_lr"] = 0.3
+    assert attachment.replaced_lr_ratio() == pytest.approx(0.3)
+
+
+def test_a_warm_up_from_zero_has_no_ratio_to_replace():
+    optimizer, attachment = groups(model=0.0)
+    first, second = optimizer.param_groups
+    assert math.isnan(attachment.lr_ratio)
+    first["lr"] = second["lr"] = 0.05
+    assert attachment.replaced_lr_ratio() is None
+
+
+def test_the_ratio_where_the_exponents_come_first():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    optimizer = torch.optim.SGD(
+        [{"params": [criterion.exponents], "lr": 0.02}, {"params": [nn.Parameter(torch.ones(1))]}], lr=0.1
+    )
+    assert trainonce.attach(optimizer, criterion, decay=1.0).lr_ratio == pytest.approx(0.2)
 
 
 def test_a_bad_decay_later():

@@ -77,6 +77,12 @@ def test_the_description_is_readable_json():
     }
 
 
+def test_the_description_lies_on_the_cpu_whatever_the_default_device():
+    with torch.device("meta"):
+        saved = checkpoint.encode("CompositeLoss", ("a", "b"), False)
+    assert saved.device.type == "cpu"
+
+
 def test_reordered_names_map_by_name():
     saved = moved().state_dict()
     other = CompositeLoss(["base", "c", "a", "b"])

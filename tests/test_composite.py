@@ -57,6 +57,12 @@ def test_bad_init_names(init):
         trainonce.CompositeLoss(["a", "b"], init=init)
 
 
+@pytest.mark.parametrize("init", [{"b": 0.5, "c": 2.0}, {"b": 1e308, "c": 1e308}, 1e-300])
+def test_the_weights_of_init_without_the_device(init):
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init=init).double()
+    assert criterion._weights_of_init() == pytest.approx(criterion.weights.tolist(), rel=1e-12)
+
+
 @pytest.mark.parametrize(("settings", "text"), [({"scale": 0}, "scale"), ({"nonfinite": "ignore"}, "nonfinite")])
 def test_bad_settings(settings, text):
     with pytest.raises(ValueError, match=f"{text} must be"):
@@ -122,6 +128,15 @@ def test_float64_default():
         torch.set_default_dtype(torch.float32)
 
 
+def test_float64_from_a_float32_start_whatever_the_default():
+    criterion = trainonce.CompositeLoss(["a", "b"], init=0.1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert criterion.double().exponents.item() == math.log(0.1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_narrow_default_dtype():
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -148,6 +163,42 @@ def test_meta_device():
         other = trainonce.FixedLoss({"a": 1.0, "b": 3.0})
     other.to_empty(device="cpu").reset_parameters()
     assert other.weights.tolist() == [0.25, 0.75]
+
+
+def test_precision_and_device_can_change_together():
+    criterion = trainonce.CompositeLoss(["a", "b"]).to("meta", torch.bfloat16)
+    assert criterion.exponents.is_meta
+    assert criterion.exponents.dtype == torch.float32
+    assert criterion.double().exponents.dtype == torch.float64
+
+
+@pytest.mark.parametrize("loads_first", [False, True])
+def test_a_parameter_in_place_of_one_on_the_meta_device_gets_the_start(loads_first):
+    """As Transformers' from_pretrained does it where the file holds no exponents."""
+    criterion = trainonce.CompositeLoss(["a", "b"], init=0.5)
+    if loads_first:
+        criterion.load_state_dict(criterion.state_dict())
+    criterion.to("meta").exponents = nn.Parameter(torch.full((1,), 7.0, dtype=torch.bfloat16))
+    assert criterion.exponents.item() == pytest.approx(math.log(0.5))
+    assert criterion.exponents.dtype == torch.float32
+
+
+def test_a_parameter_from_a_file_keeps_its_value_in_float32():
+    criterion = trainonce.CompositeLoss(["a", "b"]).to("meta")
+    found = nn.Parameter(torch.full((1,), 7.0, dtype=torch.bfloat16))
+    found._is_hf_initialized = True
+    criterion.exponents = found
+    assert criterion.exponents.item() == 7.0
+    assert criterion.exponents.dtype == torch.float32
+    assert criterion.exponents.is_leaf
+
+
+def test_other_parameters_are_taken_as_they_are():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    criterion.exponents = nn.Parameter(torch.full((1,), 7.0))
+    assert criterion.exponents.item() == 7.0
+    criterion.to("meta").exponents = nn.Parameter(torch.empty(1, dtype=torch.bfloat16, device="meta"))
+    assert criterion.exponents.dtype == torch.bfloat16
 
 
 def test_loading_into_the_meta_device_keeps_what_is_loaded():
@@ -182,8 +233,9 @@ def test_other_device():
 # Scale and reference
 
 
-def test_scale_acts_on_the_model_and_not_on_the_exponents():
-    plain, scaled = (trainonce.CompositeLoss(["a", "b"], scale=s).double() for s in (1.0, 11.0))
+@pytest.mark.parametrize("scale", [0.5, 2.0, 11.0])
+def test_scale_acts_on_the_model_and_not_on_the_exponents(scale):
+    plain, scaled = (trainonce.CompositeLoss(["a", "b"], scale=s).double() for s in (1.0, scale))
     gradients = []
     for criterion in (plain, scaled):
         a, b = losses(1.0, 3.0)
@@ -191,8 +243,8 @@ def test_scale_acts_on_the_model_and_not_on_the_exponents():
         total.backward()
         gradients.append((total.item(), a.grad.item(), b.grad.item(), criterion.exponents.grad.item()))
     (value, a, b, mu), scaled_values = gradients
-    assert scaled_values == pytest.approx((11 * value, 11 * a, 11 * b, mu), rel=1e-12)
-    assert "scale 11" in repr(scaled)
+    assert scaled_values == pytest.approx((scale * value, scale * a, scale * b, mu), rel=1e-12)
+    assert f"scale {scale:g}" in repr(scaled)
 
 
 def test_scale_keeps_the_loss_a_user_comes_from():
@@ -218,6 +270,23 @@ def test_reference_keeps_its_meaning():
     assert criterion.reference().item() == 1.0
     criterion(losses(math.nan, 1.0))
     assert math.isnan(criterion.reference().item())  # a bad loss is not hidden
+
+
+def test_reference_of_stacked_losses_carries_no_gradient():
+    criterion = trainonce.CompositeLoss(["a", "b"], init=1.0)
+    assert not criterion.reference(torch.tensor([1.0, 3.0], requires_grad=True)).requires_grad
+
+
+def test_reference_follows_precision_and_device():
+    criterion = trainonce.CompositeLoss(["a", "b"], init=0.1)
+    values = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    assert criterion.reference(values).item() == pytest.approx(1.3 / 1.1, rel=1e-6)
+    kept = criterion._start
+    criterion.reference(values)
+    assert criterion._start is kept  # computed once
+    criterion.double()
+    assert criterion.reference(values).item() == pytest.approx(1.3 / 1.1, rel=1e-15)
+    assert criterion.reference(values.to("meta")).is_meta
 
 
 def test_log_dict():
@@ -246,6 +315,16 @@ def test_absent_term():
     assert criterion.exponents.grad[1].item() == 0.0
     mean = (lam[0] * 1 + lam[1] * 4) / (lam[0] + lam[1])
     assert criterion.exponents.grad[0].item() == pytest.approx((lam[1] * (4 - mean)).item(), rel=1e-12)
+
+
+def test_the_exponent_of_an_absent_term_gets_a_gradient_of_exactly_zero():
+    criterion = trainonce.CompositeLoss(["a", "b", "c"]).double()
+    for _ in range(50):
+        with torch.no_grad():
+            criterion.exponents.normal_()
+        criterion.exponents.grad = None
+        criterion([*losses(*torch.rand(2).tolist()), None]).backward()
+        assert criterion.exponents.grad[1].item() == 0.0
 
 
 def test_equal_losses_do_not_move_when_one_is_absent():
@@ -283,6 +362,16 @@ def test_all_terms_absent():
     assert total.item() == 0.0
     assert criterion.exponents.grad.item() == 0.0
     assert criterion.reference(a=None, b=None).item() == 0.0
+
+
+@pytest.mark.parametrize("nonfinite", ["propagate", "skip", "raise"])
+def test_all_terms_absent_at_exponents_of_zero(nonfinite):
+    criterion = trainonce.CompositeLoss(["a", "b"], init=1.0, nonfinite=nonfinite)
+    criterion(losses(1.0, 2.0))
+    total = criterion(a=None, b=None)
+    total.backward()
+    assert (total.item(), criterion.exponents.grad.item()) == (0.0, 0.0)
+    assert math.isnan(criterion.log_dict()["loss/a"].item())  # the last call is this one
 
 
 @pytest.mark.parametrize(
@@ -399,6 +488,17 @@ def test_nonfinite_skip_cannot_reach_the_others():
     assert math.isnan(poisoned.item())  # what masking without cutting the graph would have given
 
 
+def test_nonfinite_skip_and_raise_name_the_right_term_where_another_is_absent():
+    names = ["a", "b", "c", "d"]
+    batch = {"a": None, "b": losses(math.nan)[0], "c": losses(2.0)[0], "d": losses(3.0)[0]}
+    criterion = trainonce.CompositeLoss(names, nonfinite="skip").double()
+    with pytest.warns(health.SkippedTerm, match="'b' were not finite"):
+        total = criterion(batch)
+    assert total.item() == pytest.approx((criterion.weights[2] * 2 + criterion.weights[3] * 3).item())
+    with pytest.raises(FloatingPointError, match="losses 'b' are not finite"):
+        trainonce.CompositeLoss(names, nonfinite="raise")(batch)
+
+
 def test_nonfinite_evaluation_is_not_the_last_training_call():
     criterion = trainonce.CompositeLoss(["a", "b"], init=1.0, nonfinite="skip")
     criterion(losses(1.0, 3.0))
@@ -449,6 +549,15 @@ def test_a_copy_is_not_attached():
     assert criterion.attachment is not None
 
 
+def test_a_copy_warns_again():
+    criterion = trainonce.CompositeLoss(["a", "b"], nonfinite="skip")
+    for each in (criterion, copy.deepcopy(criterion), pickle.loads(pickle.dumps(criterion))):
+        with pytest.warns(health.SkippedTerm):
+            each(losses(1.0, math.nan))
+    with pytest.warns(health.SkippedTerm):
+        copy.deepcopy(criterion)(losses(1.0, math.nan))
+
+
 def test_freeze_without_an_optimizer():
     criterion = trainonce.CompositeLoss(["a", "b"]).freeze()
     criterion(losses(1.0, 2.0)).backward()
@@ -457,6 +566,28 @@ def test_freeze_without_an_optimizer():
     criterion.unfreeze()
     criterion(losses(1.0, 2.0)).backward()
     assert criterion.exponents.grad is not None
+
+
+@pytest.mark.parametrize("freeze_first", [False, True])
+def test_a_frozen_attached_criterion_keeps_its_loss_and_gets_a_gradient_of_exactly_zero(freeze_first):
+    """A zero, and not None: every rank then has a gradient to average."""
+    criterion = trainonce.CompositeLoss(["a", "b"], init=3.0).double()
+    expected = criterion(losses(1.0, 2.0)).item()
+    if freeze_first:
+        criterion.freeze()
+    trainonce.attach(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), criterion, decay=1.0)
+    total = criterion.freeze()(losses(1.0, 2.0))
+    total.backward()
+    assert total.item() == expected
+    assert criterion.exponents.grad.item() == 0.0
+    assert criterion.unfreeze() is criterion
+
+
+def test_loading_leaves_it_to_the_user_whether_the_exponents_get_gradients():
+    criterion = trainonce.CompositeLoss(["a", "b"])
+    criterion.exponents.requires_grad_(False)
+    criterion.load_state_dict(trainonce.CompositeLoss(["a", "b"]).state_dict())
+    assert not criterion.exponents.requires_grad
 
 
 # The first training call, with several ranks

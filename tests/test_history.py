@@ -255,6 +255,16 @@ def alternate(run):
     return used
 
 
+def test_losses_from_before_attach_are_unknown_and_rows_carry_no_gradient():
+    w, criterion, history = torch.nn.Parameter(torch.ones(1)), trainonce.CompositeLoss(["a", "b"]), History()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
+    trainonce.attach(optimizer, criterion, decay=1.0, history=history)
+    optimizer.step()
+    assert [math.isnan(history.columns()[f"loss/{name}"][0]) for name in "ab"] == [True, True]
+    assert not history.weights().requires_grad
+
+
 def test_losses_in_low_precision_are_summed_in_float32():
     tally = Tally()
     for _ in range(1000):
