@@ -31,7 +31,7 @@ ROOMS = Settings(
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 0.01},
     incidental=INCIDENTAL,
-    version=1,
+    version=2,
     name="rooms",
 )
 @with_settings(ROOMS)
@@ -69,7 +69,7 @@ NYU = Settings(
     unit="%",
     one_shot={"init": 0.1, "decay": 20.0, "preset": "paper", "lr": 0.01},
     incidental=INCIDENTAL,
-    version=1,
+    version=2,
     name="nyu",
 )
 @with_settings(NYU)
