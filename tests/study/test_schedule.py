@@ -102,6 +102,17 @@ def test_weightings_shared_by_plans_run_once():
     assert len(drain(schedule)) == 1
 
 
+def test_what_is_left_shrinks_with_every_trial_that_ended_or_is_left_out():
+    learned = Learned()
+    items = [Item.of_weighting("one-shot", 0, learned, "id"), Item.of_weighting("replay", 1, Replay(learned), "id")]
+    schedule = Schedule([*items, Item.of_weighting("base", 0, Fixed.of((1.0, 0.0)), "id")], {})
+    left = [schedule.left]
+    while (found := schedule.next()) is not None:
+        schedule.close(found[0].key, record(found[0].key, found[0].weighting, found[0].seed, "failed"))
+        left.append(schedule.left)
+    assert [*left, schedule.left] == [3, 2, 0, 0]  # the replay goes with its one-shot run
+
+
 def test_done_diverged_and_pruned_trials_stay_and_failed_ones_run_once_more():
     weighting = Fixed.of((1.0, 1.0))
     everything = [Item.of_weighting("grid", seed, weighting, "id") for seed in range(4)]

@@ -100,6 +100,7 @@ class Schedule:
         self._tried: set[str] = set()
         self._away: dict[str, float] = {}  # trials that another process has, and when to check again
         self._running: set[str] = set()
+        self._open = {key for item in everything for key in item.keys if self._is_open(key)}
         self.skipped: list[Skip] = []
 
     def next(self) -> tuple[Job, str] | None:
@@ -109,6 +110,7 @@ class Schedule:
             blocked = self._obstacle(item.source)
             if not missing or blocked:
                 self._items.remove(item)
+                self._open.difference_update(missing)
                 self.skipped += [Skip(item.label(missing[0]), item.seed, blocked)] if missing else []
                 continue
             key = missing[0]
@@ -137,6 +139,7 @@ class Schedule:
         self._running.discard(key)
         self._away.pop(key, None)
         self._tried.add(key)
+        self._open.discard(key)
         self.records[key] = record
 
     def postpone(self, key: str) -> None:
@@ -151,7 +154,7 @@ class Schedule:
     @property
     def left(self) -> int:
         """How many trials are still to end."""
-        return len({key for item in self._items for key in item.keys if self._is_open(key)})
+        return len(self._open)
 
     @property
     def elsewhere(self) -> int:

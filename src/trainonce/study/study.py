@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainonce.study import plans, progress, runner, schedule
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
+from trainonce.study.identity import differences
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 from trainonce.study.task import Task
@@ -121,14 +122,9 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ..
     """Which files and settings make it another task; if none does, something else, such as its metric."""
     if before["identity"] == now["identity"]:
         return ()
-    files, settings = (_differences(before.get(what, {}), now[what]) for what in ("files", "settings"))
+    files, settings = (differences(before.get(what, {}), now[what]) for what in ("files", "settings"))
     known = [*(files if before.get("files") else []), *(f"the setting {name}" for name in settings)]
     return tuple(known) or ("the task",)
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    missing = object()
-    return [name for name in {**before, **now} if before.get(name, missing) != now.get(name, missing)]
 
 
 def _as_json(plan: plans.Plan) -> dict[str, Any]:

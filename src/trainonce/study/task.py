@@ -110,14 +110,14 @@ class Task(Splits):
         """
         describer = Describer()
         metric = [self.metric, self.direction, self.select, self.report]
-        content: list[Any] = [self.name, self.terms, metric, self._describe_settings(describer)]
+        content: list[Any] = [self.name, self.terms, metric, self.describe_settings(describer)]
         content += [self.version] if self.version is not None else self._describe_code(describer)
         if torchrun.world_size() > 1:  # each process has a batch of its own, so their number is a setting, too
             content.append(torchrun.world_size())
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
-    def _describe_settings(self, describer: Describer) -> dict[str, Any]:
-        """The settings that matter."""
+    def describe_settings(self, describer: Describer) -> dict[str, Any]:
+        """The settings that matter, as they count for the identity."""
         found: dict[str, Any] = {}
         for key, value in self.settings.items():
             try:

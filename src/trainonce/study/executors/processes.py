@@ -98,7 +98,8 @@ class Processes:
         if kept is None or not total:
             return min(1.0, running.fraction), now - running.start
         saved = (folder / layout.CHECKPOINT).stat().st_mtime
-        return max(0.0, min(1.0, running.fraction) - kept.steps / total), now - max(running.start, saved)
+        seconds = max(0.0, now - max(running.start, saved))  # another machine's clock may have dated it in the future
+        return max(0.0, min(1.0, running.fraction) - kept.steps / total), seconds
 
     def _record_death(self, running: _Running) -> Event:
         """Record the failure of a trial whose process ended without its last event."""

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study.executors.task_location import MissingTaskError
-from trainonce.study.identity import Describer
+from trainonce.study.identity import Describer, differences
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class SentTask:
         if task.identity == self.identity:
             return task
         described, files = _parts(task)
-        if names := _differences(self.files, files):
+        if names := differences(self.files, files):
             raise OtherTaskError(f"{changed}: {', '.join(names)}. Start it again.")
-        if names := _differences(self.described, described):
+        if names := differences(self.described, described):
             raise OtherTaskError(
                 f"The task {self.name!r} does not have the same setting {quoted(names)} in a worker process as in the "
                 "study. If it was changed meanwhile, start again; else use a number, a string or a list of them."
@@ -65,9 +65,4 @@ class SentTask:
 
 def _parts(task: Task) -> tuple[dict[str, Any], dict[str, str]]:
     """What can be said to differ: the settings and the files that count."""
-    return task._describe_settings(Describer()), task.info()["files"]
-
-
-def _differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """The names of what is not the same in both, or not in both."""
-    return sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    return task.describe_settings(Describer()), task.info()["files"]

@@ -8,5 +8,6 @@ from trainonce.study.identity.code import code_of as code_of
 from trainonce.study.identity.code import files_of as files_of
 from trainonce.study.identity.values import Describer as Describer
 from trainonce.study.identity.values import UnstableError as UnstableError
+from trainonce.study.identity.values import differences as differences
 
-__all__ = ["Describer", "UnstableError", "code_of", "files_of"]
+__all__ = ["Describer", "UnstableError", "code_of", "differences", "files_of"]

@@ -20,7 +20,7 @@ from torch import Tensor
 from trainonce.study.identity import imports, source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: Values that Python prints in full.
 PRINTED = (enum.Enum, PurePath, complex, range, torch.dtype, torch.device)
@@ -139,6 +139,16 @@ class Describer:
 def digest(content: bytes) -> str:
     """A short name for some bytes."""
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The names of what is not the same in both, or only in one.
+
+    >>> differences({"a": 1, "b": 2, "c": None}, {"a": 1, "b": 3})
+    ['b', 'c']
+    """
+    missing = object()
+    return sorted(name for name in {**one, **other} if one.get(name, missing) != other.get(name, missing))
 
 
 # Code
