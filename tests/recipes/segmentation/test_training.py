@@ -13,6 +13,7 @@ from _interruption import check_resumed_as_straight
 from _runs import torchrun, train
 from _street_folders import write_acdc, write_camvid, write_cityscapes
 
+import trainonce
 from trainonce import cli
 from trainonce.recipes import RECIPES, load
 from trainonce.recipes.segmentation import tasks, training
@@ -321,6 +322,26 @@ def test_the_rate_falls_to_nothing():
     assert [training.learning_rate_factor(s, poly) for s in (0, 5, 10)] == [1, pytest.approx(0.5**0.9), 0]
 
 
+def test_the_rate_grows_in_the_warm_up_to_its_full_value():
+    constant, poly = Settings(steps=10, warmup=4), Settings(steps=10, warmup=4, schedule="poly")
+    assert [training.learning_rate_factor(s, constant) for s in (0, 1, 3, 4, 9)] == [0.25, 0.5, 1, 1, 1]
+    assert [training.learning_rate_factor(s, poly) for s in (0, 1, 5)] == pytest.approx(
+        [0.25, 0.5 * 0.9**0.9, 0.5**0.9]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("sgd", torch.optim.SGD), ("sgdw", trainonce.SGDW), ("adamw", torch.optim.AdamW)]
+)
+def test_the_optimizer_is_the_one_that_was_asked_for(name, kind):
+    settings = Settings(backbone="resnet-small", optimizer=name, lr=0.1, momentum=0.7, weight_decay=0.02)
+    made = training.build_optimizer(training.build_network(3, settings, torch.device("cpu")), settings)
+    assert type(made) is kind
+    for group in made.param_groups:
+        assert group["weight_decay"] == 0.02
+        assert group["betas"] == (0.7, 0.999) if name == "adamw" else group["momentum"] == 0.7
+
+
 def test_a_training_is_by_its_seed_and_reports_each_set_under_its_name(tmp_path, monkeypatch):
     """Validation while it trains; then every set but those that are trained on."""
     seen, fed, feed = [], [], training.batches_from
@@ -338,10 +359,14 @@ def test_a_training_is_by_its_seed_and_reports_each_set_under_its_name(tmp_path,
     monkeypatch.setattr(training, "confusion_matrix", note_evaluation)
     monkeypatch.setattr(training, "batches_from", note_feed)
     monkeypatch.setattr(training, "draw_pictures", lambda *_: None)
-    study = Study(tasks.streets.using(**TINY | {"check": False}), tmp_path, seeds=[3]).add("uniform")
+    settings = TINY | {"check": False, "schedule": "poly", "warmup": 2}
+    study = Study(tasks.streets.using(**settings), tmp_path, seeds=[3]).add("one-shot")
     study.run(workers=0, show=False, device="cpu")
     (record,) = study.store.read().values()
     assert record.status == "done", record.error
+    history = (study.store.folder(record.key) / "history.jsonl").read_text().splitlines()[1:]
+    base, factors = tasks.streets.one_shot["lr"], [0.5, 0.75**0.9, 0.5**0.9, 0.25**0.9]
+    assert [json.loads(line)["lr"] for line in history] == pytest.approx([base * factor for factor in factors])
     assert fed == [("street 3/25 day", "street 3/207 night", 3)]  # of 200 and 60
     validation = ("street 3/267 night", 4)  # of 60, and of 120 and 60 for the others
     assert seen == [validation, validation, ("street 3/335 night", 4), ("street 3/447 day", 4)]
