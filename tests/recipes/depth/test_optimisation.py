@@ -15,7 +15,7 @@ from trainonce.recipes.depth.settings import Settings
 
 def test_the_rate_is_constant_and_then_falls():
     settings = Settings(steps=100, constant=0.25, lowest=0.01)
-    assert [learning_rate_factor(s, settings) for s in (0, 25)] == [1.0, 1.0]
+    assert {learning_rate_factor(s, settings) for s in range(26)} == {1.0} != {learning_rate_factor(26, settings)}
     assert learning_rate_factor(62, settings) == pytest.approx(0.5154, abs=1e-3)
     assert learning_rate_factor(100, settings) == pytest.approx(0.01)
     assert learning_rate_factor(50, Settings(steps=100, constant=1.0)) == 1.0
@@ -43,6 +43,34 @@ def test_the_exponents_are_clipped_only_if_asked_for(inside):
     clip_gradients_(network, criterion, Settings(clip=1.0, clip_exponents=inside))
     assert (weight.grad.item() < 0.99) is inside
     assert (criterion.exponents.grad.max().item() < 10) is inside
+
+
+def follow(average, weight, steps):
+    """What the average shows after each of some steps, in which a weight becomes the number of the step."""
+    shown = []
+    for step in steps:
+        weight.data.fill_(float(step))
+        average.step(step)
+        with average:
+            shown.append(weight.item())
+    return shown
+
+
+def test_the_average_begins_after_its_part_of_the_steps():
+    network = small()
+    weight = network.depth_module.heads[0].bias
+    average = EMA(network, Settings(average=0.5, average_from=0.5, steps=8))
+    assert follow(average, weight, range(1, 7)) == pytest.approx([1, 2, 3, 4, 4.75, (4 * 4.75 + 9 * 6) / 13])
+
+
+def test_a_loaded_average_goes_on_as_if_it_had_not_stopped():
+    networks = small(), small()
+    first, second = (EMA(network, Settings(average=0.9, average_from=0.0, steps=8)) for network in networks)
+    weights = [network.depth_module.heads[0].bias for network in networks]
+    follow(first, weights[0], range(1, 4))
+    second.load_state_dict(first.state_dict())
+    second._kept = [values.clone() for values in second._kept]  # as from a file
+    assert follow(second, weights[1], range(4, 7)) == follow(first, weights[0], range(4, 7))
 
 
 def test_the_average_is_one_and_is_given_back():
