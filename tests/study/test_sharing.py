@@ -78,7 +78,8 @@ def test_two_processes_on_one_store_share_the_work(tmp_path):
 
 def test_two_processes_try_a_failing_trial_once(tmp_path):
     context = multiprocessing.get_context("forkserver")
-    pair = [context.Process(target=_run_troubled, args=(tmp_path, workers)) for workers in (1, 0)]
+    together = context.Barrier(2)  # a study that starts after the failure tries it again, and rightly
+    pair = [context.Process(target=_run_troubled, args=(tmp_path, workers, together)) for workers in (1, 0)]
     for process in pair:
         process.start()
     for process in pair:
@@ -88,8 +89,9 @@ def test_two_processes_try_a_failing_trial_once(tmp_path):
     assert len(found) == 6
 
 
-def _run_troubled(path, workers):
+def _run_troubled(path, workers, together):
     made = study(path, _tasks.troubled, plans=["uniform"], seeds=6, how="slow")
+    together.wait(60)
     made.run(workers=workers, show=False, start="fork")
 
 
