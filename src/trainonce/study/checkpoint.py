@@ -47,7 +47,7 @@ def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:
         os.replace(beside, folder / layout.CHECKPOINT)
     except Exception as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            beside.unlink()
         if not isinstance(error, OSError) and (entry := _unloadable(content.state)) is not None:
             raise _refusal(*entry) from None
         if not isinstance(error, (OSError, RuntimeError)):  # torch raises a RuntimeError for a full disk
@@ -84,16 +84,14 @@ def _load(file: Path | io.BytesIO) -> Any:
 DICTS, LISTS = {dict, OrderedDict}, {list, tuple}
 
 
-def kinds(value: Any) -> set[type]:
-    """The types of all keys and values within plain dicts, lists and tuples, at any depth.
+def kinds(container: Any) -> set[type]:
+    """The types of all keys and values within a plain dict, list or tuple, and those inside it, at any depth.
 
     >>> sorted(kind.__name__ for kind in kinds({"step": 3, "losses": [0.5, (None, 0.25)]}))
     ['NoneType', 'float', 'int', 'str']
     """
     plain = DICTS | LISTS
-    if type(value) not in plain:
-        return {type(value)}
-    contents = [*value, *value.values()] if type(value) in DICTS else value
+    contents = [*container, *container.values()] if type(container) in DICTS else container
     found = {*map(type, contents)}
     inner = [content for content in contents if type(content) in plain] if found & plain else []
     return (found - plain).union(*map(kinds, inner))

@@ -131,7 +131,7 @@ class Schedule:
         return "" if source is None or self._is_open(source) else obstacle(self.records[source])
 
     def _job(self, item: Item, key: str) -> Job:
-        done = [self.records[k] for k in item.keys if k in self.records and k != key] if item.search else []
+        done = [self.records[k] for k in item.keys if k in self.records and k != key]
         return Job(key, item.seed, item.weighting, item.source, item.search, item.keys.index(key), done)
 
     def close(self, key: str, record: Record) -> None:

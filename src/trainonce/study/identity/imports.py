@@ -61,7 +61,7 @@ class _Place(NamedTuple):
 
     def find(self, parts: Sequence[str]) -> Path | None:
         """The file of the module that a dotted name stands for."""
-        if self.package is not None and self.package not in parts[:1]:
+        if self.package is not None and parts[:1] != [self.package]:
             return None
         where = self.folder.joinpath(*parts)
         candidates = ([where.with_name(f"{parts[-1]}.py")] if parts else []) + [where / "__init__.py"]

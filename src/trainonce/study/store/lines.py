@@ -78,7 +78,7 @@ def end_of_lines(descriptor: int, block: int = 1 << 16) -> int:
     end = os.fstat(descriptor).st_size
     while end:
         start = max(0, end - block)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        newline = os.pread(descriptor, block, start).rfind(b"\n")
         if newline >= 0:
             return start + newline + 1
         end = start
