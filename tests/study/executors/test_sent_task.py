@@ -27,6 +27,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(SOURCE)
     (tmp_path / "beside.py").write_text("STEPS = 7\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes an edit of the same second for the same file
     yield tmp_path
     forget()
 
