@@ -13,7 +13,7 @@ from _runs import records, study
 from _tasks import TERMS
 
 from trainonce.study import Trial, checkpoint, task
-from trainonce.study.checkpoint import read_checkpoint
+from trainonce.study.checkpoint import kinds, read_checkpoint, read_spent
 from trainonce.study.layout import CHECKPOINT, HISTORY, SPENT
 from trainonce.study.weightings import Learned
 from trainonce.study.weightings.peers import Peer
@@ -111,6 +111,11 @@ def test_a_checkpoint_is_loaded_back_once_and_where_a_new_type_is_in_it(tmp_path
     assert counts == [1, 1, 2, 2]
 
 
+def test_the_types_in_a_state_are_found_at_any_depth():
+    state = {"step": 1, 7: [None, (True, {"x": b""}), []], "y": collections.OrderedDict(z={2.5: "text"})}
+    assert kinds(state) == {str, int, float, bool, bytes, type(None)}
+
+
 def test_a_state_without_names_is_refused(tmp_path):
     with pytest.raises(TypeError, match=r"needs a dict of what to keep, by name; got list\."):
         attached(tmp_path).save([1])
@@ -130,7 +135,29 @@ def test_methods_that_start_anew_keep_nothing(tmp_path):
     assert read_checkpoint(tmp_path) is None
 
 
+def test_warnings_about_checkpoints_point_at_the_task(tmp_path, monkeypatch):
+    trial = attached(tmp_path)
+    trial.save({"step": 1})
+    damage(tmp_path)
+    with pytest.warns(UserWarning, match="cannot be read") as read:
+        assert Trial(counting, Learned(), 0, dir=tmp_path).restore() is None
+    monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+    with pytest.warns(UserWarning, match="could not be written") as written:
+        trial.save({"step": 2})
+    assert [warning.filename for warning in (*read, *written)] == [__file__, __file__]
+    assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT, HISTORY, SPENT}
+
+
 # What it has cost
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\xff", b"[]", b"{}", b'{"fraction": 0.5}', b'{"fraction": 0.5, "seconds": []}']
+)
+def test_where_no_cost_is_noted_there_was_none(tmp_path, content):
+    if content is not None:
+        (tmp_path / SPENT).write_bytes(content)
+    assert read_spent(tmp_path) == (0, 0)
 
 
 def interrupt(tmp_path, *stops, between=lambda folder: None, **settings):

@@ -95,6 +95,34 @@ def test_sweeps_change_one_setting_of_the_learned_plan():
     assert [p.lr for p in parse("sweep-lr", THREE).weightings] == pytest.approx([0.01, 0.1, 1.0, 10.0])
 
 
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("fixed", "uniform"),
+        ("grid", "grid(0.1,1,10)"),
+        ("random", "random(trials=9,low=0.01,high=100,seed=0)"),
+        ("tpe", "tpe(trials=20,low=0.01,high=100)"),
+        ("asha", "asha(trials=27,eta=3,low=0.01,high=100)"),
+        ("sweep-init", "sweep-init(0.001,0.01,0.1,1,10)"),
+        ("sweep-decay", "sweep-decay(0.02,0.2,2,20,200)"),
+        ("one-shot", "one-shot(init=0.1,decay=2,preset=paper,lr=None)"),
+    ],
+)
+def test_what_a_plan_is_without_settings(short, long):
+    one, other = parse(short, THREE), parse(long, THREE)
+    assert (one.weightings, one.search) == (other.weightings, other.search)
+
+
+def test_a_setting_of_none_is_the_tasks_own():
+    assert parse("one-shot(init=None,lr=None,decay=1)", two).weightings == (Learned(0.3, 1, "paper", 0.5),)
+
+
+@pytest.mark.parametrize(("eta", "rung"), [(2, 22), (3, 10), (9, 1), (10, 1)])
+def test_the_first_rung_leaves_two_before_the_end(eta, rung):
+    search = parse(f"asha(eta={eta})", two).search
+    assert (search.eta, search.rung) == (eta, rung)
+
+
 def test_searches_and_peers():
     assert parse("tpe(trials=3)", THREE).search.trials == 3
     search = parse("asha(trials=5,eta=3)", two).search
@@ -202,6 +230,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("fixed(0,0,0)", r"not all 0"),
         ("fixed(fit=1,smal=2,flat=1)", r"Did you mean 'small' for 'smal'\?"),
         ("grid(a)", r"ratios to the base weight, numbers of at least 0; got 'a'"),
+        ("grid(inf)", r"ratios to the base weight, numbers of at least 0; got inf"),
         ("grid(smal=1/2,flat=1)", r"Did you mean 'small' for 'smal'\?"),
         ("grid-13", r"is the paper's grid for 2 terms; the task 'line' has 3"),
         ("random(trials=0)", r"needs at least 1 trial; got 0"),
@@ -217,6 +246,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("dwa(epoch=x)", r"epochs of at least 1 step; got 'x'"),
         ("dwa(temperatur=1)", r"no setting 'temperatur'; it has: 'temperature'\. Did you mean 'temperature'\?"),
         ("dwa(temperature=-1)", r"strictly positive"),
+        ("uw(epoch=3)", r"no setting 'epoch'; it has: none"),
         ("uw(3)", r"The plan 'uw' takes settings by name alone; got 3\. It is written uw\(name=number, \.\.\.\)\."),
     ],
 )

@@ -3,8 +3,11 @@
 import json
 import math
 
+import _runs
 import pytest
+import torch
 
+import trainonce
 from trainonce.study import Record, Summary
 from trainonce.study.record import FORMAT, as_json, read_weighting
 from trainonce.study.store import Store
@@ -37,6 +40,20 @@ def test_presets_of_the_first_format_have_their_new_names(content, weighting, tm
     (record,) = store.read_all()
     assert record.weighting == weighting
     assert (record.seed, record.metrics) == (3, {"test/error": 1.5})
+
+
+def test_what_an_older_record_does_not_say(tmp_path):
+    store = Store(tmp_path)
+    store.trials.write_text(line({"kind": "learned"}))
+    (record,) = store.read_all()
+    assert (record.seconds, record.fraction, record.ended, record.device) == (0, 1, 0, "cpu")
+    assert (record.reports, record.weights, record.versions, record.warnings, record.error) == ((), (), {}, (), None)
+
+
+def test_a_record_names_the_versions_that_made_it(tmp_path):
+    _runs.study(tmp_path, plans=["uniform"], seeds=1).run(workers=0, show=False)
+    (record,) = Store(tmp_path).read_all()
+    assert record.versions == {"trainonce": trainonce.__version__, "torch": torch.__version__}
 
 
 def test_records_are_written_in_the_present_format_with_present_names():

@@ -83,6 +83,21 @@ def test_a_control_of_a_run_whose_metric_alone_diverged_is_trained():
     assert left_out([item], known) == {}
 
 
+def test_a_control_that_was_trained_is_not_left_out():
+    item = Item.of_weighting("final", 0, Final(Learned()), "id")
+    trained = {item.keys[0]: record(item.keys[0], Final(Learned()), 0)}
+    assert left_out([item], ended(1, "diverged", math.nan) | trained) == {}
+
+
+def test_controls_bring_the_one_shot_runs_that_they_need_each_once():
+    plans = [parse(text, _tasks.line) for text in ("replay", "final", "uniform")]
+    everything = schedule_module.items(plans, [0, 1], "id")
+    assert [(item.plan, item.seed) for item in everything[:2]] == [("one-shot", donor(0)), ("one-shot", donor(1))]
+    assert [item.plan for item in everything[2:]] == ["replay", "final", "uniform"] * 2
+    asked = schedule_module.items([parse("one-shot", _tasks.line), *plans], [0, 1], "id")
+    assert [item.plan for item in asked] == ["one-shot", "replay", "final", "uniform"] * 2
+
+
 def test_a_control_of_a_failed_run_waits_for_its_next_attempt():
     item = Item.of_weighting("final", 0, Final(Learned()), "id")
     known = ended(1, "failed", math.nan)

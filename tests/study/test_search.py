@@ -71,6 +71,26 @@ def test_failed_trials_are_not_reported_and_diverged_ones_are_bad():
         return sum(math.log(weighting.ratios[0]) for weighting in weightings) / len(weightings)
 
     assert typical(proposals(diverged)) < 0.7 < typical(proposals(splendid))  # that is, a ratio of 2
+    assert all(1.5 < weighting.ratios[0] < 2 for weighting in proposals())
+    bad = done(math.nan, (1.6,), "diverged")
+    assert not any(1.5 < weighting.ratios[0] < 2 for weighting in proposals(bad))
+
+
+def test_diverged_trials_are_among_the_ten_after_which_tpe_begins():
+    search, known = Search("tpe", 20, 0.1, 10.0), [done(r, (r, r)) for r in (0.2, 0.4, 0.6, 0.8, 1, 2, 3, 4, 5)]
+    drawn, few, enough = (
+        search.propose(TERMS, "minimize", records, KEY, 0, 10)
+        for records in ([], known, [*known, done(math.nan, (8.0, 8.0), "diverged")])
+    )
+    assert drawn == few != enough
+
+
+def test_what_was_tried_after_a_failure_counts():
+    search = Search("tpe", 20, 0.1, 10.0)
+    known = [done(abs(math.log(r)), (r, r)) for r in (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 4.0, 6.0, 8.0)]
+    broken = Record("k", "t", Fixed(()), 0, "failed")
+    one, other = (search.propose(TERMS, "minimize", records, KEY, 0, 13) for records in (known, [broken, *known]))
+    assert one == other != search.propose(TERMS, "minimize", [], KEY, 0, 13)
 
 
 def reports(*values):
@@ -98,6 +118,15 @@ def test_halving_keeps_the_best_third_at_each_rung():
     assert run_to(search.pruner(TERMS, "minimize", [good], KEY), lost) is None
     assert run_to(search.pruner(TERMS, "maximize", [good], KEY), [2.0] * 9) is None
     assert run_to(search.pruner(TERMS, "minimize", [good], KEY), [math.nan] * 9) == 10
+    assert run_to(search.pruner(TERMS, "maximize", [good], KEY), [math.inf] * 9) == 10  # not the best there can be
+
+
+def test_a_trial_that_reports_seldom_is_judged_at_the_rungs_it_has_passed():
+    search = Search("asha", 9, 0.1, 10.0, eta=3, rung=10)
+    good = done(1.0, reports=reports(*[1.0] * 9))
+    for step, pruned in ((5, False), (10, True), (29, True), (89, True), (90, False)):
+        assert search.pruner(TERMS, "minimize", [good], KEY)([(step, 2.0)]) is pruned
+        assert search.pruner(TERMS, "minimize", [good], KEY)([(step, 0.5)]) is False
 
 
 def test_pruned_rivals_still_count():

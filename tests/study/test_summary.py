@@ -111,6 +111,13 @@ def test_the_quantiles_of_student():
     assert smallest_p(5) == 0.0625
 
 
+@pytest.mark.parametrize("differences", [[1.0, 4.0], [0.5, -0.25, 2.0], [3.0, 1.0, 2.0, -1.0, 0.5, 7.0]])
+def test_two_seeds_are_enough_for_an_interval(differences):
+    expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    mean = sum(differences) / len(differences)
+    assert paired_interval(differences) == pytest.approx((mean, *expected, len(differences)))
+
+
 @pytest.mark.parametrize(
     ("shifts", "verdict"),
     [

@@ -2,13 +2,17 @@
 
 import functools
 import importlib.util
+import runpy
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 from trainonce.study import task
+from trainonce.study.identity import Describer, source
+from trainonce.study.identity.code import code_of, files_of
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize", "name": "it"}
 
@@ -157,3 +161,65 @@ def test_a_task_without_a_file_is_known_by_its_code_and_what_it_uses():
     assert (
         len({made(text), made(text, 2), made(text.replace("x + 1", "x + 2")), made(text.replace("return i", "i"))}) == 4
     )
+
+
+def twice(function):
+    """A decorator in the file of the task itself."""
+
+    @functools.wraps(function)
+    def wrapper(trial):
+        return function(trial), function(trial)
+
+    return wrapper
+
+
+def plain(trial): ...
+
+
+def test_a_task_that_imports_nothing_beside_it_has_the_key_of_earlier_versions():
+    """Its own file is not among the others, also where what it was made with is from there."""
+
+    def made(helper):
+        return lambda trial: helper
+
+    own = source.file_text(Path(__file__))
+    assert code_of(plain, Describer()) == [own, []]
+    text, (closure,) = code_of(made(plain), Describer())
+    assert (text, list(closure)) == (own, ["helper"])
+
+
+@pytest.mark.parametrize("decorate", [lambda function: function, twice, torch.no_grad(), functools.cache])
+def test_the_files_of_a_task_begin_with_its_own_whatever_decorates_it(decorate):
+    assert list(files_of(decorate(plain))) == [Path(__file__).name]
+    assert code_of(torch.no_grad()(plain), Describer())[0] == source.file_text(Path(__file__))
+
+
+def test_the_whole_file_counts_of_a_function_from_elsewhere(tmp_path, monkeypatch):
+    """Not only its own lines: it uses others, and what its file imports."""
+
+    def identity(**texts):
+        for name, text in {"scale": "SCALE = 1", **texts}.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        scope = runpy.run_path(str(tmp_path / "losses.py"))
+        loss = scope["loss"]
+
+        def train(trial):
+            return loss
+
+        return task(**TWO)(train).identity
+
+    monkeypatch.syspath_prepend(tmp_path)
+    losses = "from scale import SCALE\nHALF = 0.5\ndef loss(x): return x * HALF * SCALE"
+    found = [
+        identity(losses=losses),
+        identity(losses=losses.replace("0.5", "0.25")),
+        identity(losses=losses, scale="SCALE = 2"),
+    ]
+    assert len(set(found)) == 3
+    assert identity(losses=losses) == found[0]
+
+
+def test_a_task_without_a_file_has_no_files():
+    scope = {"__name__": "notebook"}
+    exec(compile("def f(trial): ...", "<nowhere>", "exec"), scope)
+    assert files_of(scope["f"]) == {}

@@ -67,6 +67,16 @@ def test_a_task_in_a_package_follows_the_package_and_not_its_siblings(tmp_path):
     assert sorted(neighbours(file)) == ["mine/losses.py", "mine/model.py", "mine/tasks/beside.py"]
 
 
+def test_a_sibling_of_the_package_does_not_count_whatever_it_is_called(tmp_path):
+    files = {"mine.one": "import other.mine\nfrom other import mine", "mine.__init__": "", "other.mine": ""}
+    assert neighbours(write(tmp_path, files)) == {}
+
+
+def test_a_name_from_the_packages_own_file_counts_as_that_file(tmp_path):
+    files = {"mine.one": "from . import VERSION", "mine.__init__": "VERSION = 1"}
+    assert list(neighbours(write(tmp_path, files))) == ["mine/__init__.py"]
+
+
 def test_what_only_type_checkers_import_does_not_count(tmp_path):
     guarded = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import model"
     assert neighbours(write(tmp_path, {"task": guarded, "model": ""})) == {}
@@ -113,3 +123,10 @@ def test_links_to_folders_do_not_matter(tmp_path):
     write(tmp_path / "real", {"task": "import model", "model": ""})
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert list(neighbours(tmp_path / "link/task.py")) == ["model.py"]
+
+
+def test_a_link_to_a_file_elsewhere_counts_by_the_name_of_that_file(tmp_path):
+    elsewhere = write(tmp_path / "elsewhere", {"shared": "import deeper", "deeper": ""})
+    file = write(tmp_path / "here", {"task": "import model"})
+    (tmp_path / "here" / "model.py").symlink_to(elsewhere)
+    assert neighbours(file) == {"shared.py": elsewhere}

@@ -103,6 +103,13 @@ def test_a_file_that_cannot_be_parsed_counts_by_its_text(tmp_path):
     assert len(digests) == 4
 
 
+def test_the_hash_of_a_file_is_that_of_earlier_versions(tmp_path):
+    """Keys are made of it: another hash would make everyone's stored results useless."""
+    file = tmp_path / "model.py"
+    file.write_text("width = 1  # enough")
+    assert source.file_digest(file) == "3d875a55c28c0311"
+
+
 def test_the_pieces_of_an_f_string_do_not_count():
     """Python 3.12 leaves texts that follow each other apart, and some that are empty."""
     tree = ast.parse("f'a{x}bc'")
@@ -110,3 +117,11 @@ def test_the_pieces_of_an_f_string_do_not_count():
     tree.body[0].value.values[2:] = [ast.Constant("b"), ast.Constant(""), ast.Constant("c")]
     tree.body[0].value.values.insert(0, ast.Constant(""))
     assert source.normalise(tree) == before != source.normalise(ast.parse("f'a{x}cb'"))
+
+
+def test_empty_texts_around_the_values_of_an_f_string_do_not_count():
+    tree = ast.parse("f'{x}{y}'")
+    before = source.normalise(tree)
+    for place in (2, 1, 0):
+        tree.body[0].value.values.insert(place, ast.Constant(""))
+    assert source.normalise(tree) == before

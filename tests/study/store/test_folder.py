@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -73,6 +74,16 @@ def test_a_torn_line_is_dropped_without_a_word_and_the_next_record_is_whole(kept
     assert [r.seed for r in store.read_all()] == [0, 1]
     store.append(record(7))
     assert [r.seed for r in store.read_all()] == [0, 1, 7]
+
+
+def test_nothing_is_left_of_a_torn_line_that_was_longer_than_the_next_record(tmp_path):
+    store = Store(tmp_path)
+    store.append(record(0))
+    with store.trials.open("ab") as file:
+        file.write(b"x" * 200_000)
+    store.append(record(1))
+    assert [r.seed for r in store.read_all()] == [0, 1]
+    assert b"x" * 100 not in store.trials.read_bytes()
 
 
 def test_a_corrupt_line_loses_its_own_trial_and_says_which(tmp_path):
@@ -210,3 +221,22 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"The folder .*file/out cannot be written: Not a directory\. Choose another"):
         Store(tmp_path / "file" / "out")
+
+
+def test_a_folder_is_made_with_those_around_it_and_may_be_there(tmp_path):
+    for _ in range(2):
+        Store(tmp_path / "runs" / "today")
+    assert (tmp_path / "runs" / "today" / "trials.jsonl").is_file()
+
+
+def test_who_only_reads_makes_nothing(tmp_path):
+    store = Store(tmp_path / "out", writable=False)
+    assert (store.read_all(), store.read_manifest()) == ([], None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_manifest_for_a_folder_that_is_gone_is_one_sentence(tmp_path):
+    store = Store(tmp_path / "out")
+    shutil.rmtree(store.path)
+    with pytest.raises(OSError, match=r"study.json cannot be written: No such file or directory\. Choose another"):
+        store.write_manifest({})

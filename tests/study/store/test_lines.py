@@ -134,6 +134,15 @@ def test_a_line_that_is_replaced_while_it_is_read_gets_a_second_look(tmp_path, m
     assert len(looks) == 2
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b"abc", b"\nabc", b"ab\ncd\nefgh", b"ab\n\n", b"ab\ncdefghijk"])
+def test_the_end_of_the_last_line_is_found_block_by_block(content, tmp_path):
+    path = tmp_path / "lines"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        found = [lines.end_of_lines(file.fileno(), block) for block in (1, 2, 3, 4, 5, 6, 100)]
+    assert found == [content.rfind(b"\n") + 1] * 7
+
+
 def test_damage_is_told_once_with_its_number_in_the_file(tmp_path):
     store = Store(tmp_path)
     store.append(record(0))
