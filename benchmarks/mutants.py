@@ -367,10 +367,9 @@ def main() -> None:
         if asked.out:
             with asked.out.open("a") as out:
                 out.write(json.dumps(results[mutant.id], ensure_ascii=False) + "\n")
-        left = len(todo) - sum(id_ in results for id_ in todo)
-        print(
-            f"{left:5} left  {outcome:8} {seconds:6.1f} s  {mutant.path}:{mutant.line}  {mutant.operator}", flush=True
-        )
+        todo.discard(mutant.id)
+        where = f"{mutant.path}:{mutant.line}  {mutant.operator}"
+        print(f"{len(todo):5} left  {outcome:8} {seconds:6.1f} s  {where}", flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, contextlib.ExitStack() as stack:

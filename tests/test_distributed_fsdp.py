@@ -211,3 +211,19 @@ def shard_on_meta() -> list[float]:
 def test_fsdp_sharded_on_meta_is_reset(ranks: TwoRanks) -> None:
     expected = pytest.approx(values(new_criterion(3).exponents), rel=1e-6)
     assert ranks(shard_on_meta) == [expected, expected]
+
+
+def put_shards_in_place() -> tuple[bool, list[float], list[float]]:
+    """As Transformers' from_pretrained does it under tensor parallelism; then in float64."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    shards = nn.Parameter(distribute_tensor(torch.tensor([7.0, 8.0]), init_device_mesh("cpu", (2,)), [Shard(0)]))
+    criterion = trainonce.CompositeLoss(["a", "b", "c"]).to("meta")
+    criterion.exponents = shards
+    found = values(criterion.exponents)
+    return criterion.exponents is shards, found, values(criterion.double().exponents)
+
+
+def test_shards_keep_their_values_in_place_of_the_meta_device_and_in_float64(ranks: TwoRanks) -> None:
+    assert ranks(put_shards_in_place) == [(True, [7.0, 8.0], [7.0, 8.0])] * 2
