@@ -78,6 +78,30 @@ def test_ranks_that_come_up_after_attach(ranks: TwoRanks) -> None:
     assert_same(ranks(train_with_late_ranks, Setting()), train(one_process(3), Setting()))
 
 
+def step_with_later_ranks(with_gradient: bool) -> list[float]:
+    """As if the process group were made between the first backward pass and its step."""
+    criterion = new_criterion(3)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    losses = torch.arange(1.0, 5.0, dtype=torch.float64) * (1 + dist.get_rank())
+    with mock.patch.object(trainonce.distributed, "is_distributed", return_value=False):
+        trainonce.attach(optimizer, criterion, decay=1.0)
+        criterion(losses.requires_grad_()).backward()
+    if not with_gradient:
+        criterion.exponents.grad = None
+    optimizer.step()
+    return values(criterion.exponents)
+
+
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_ranks_that_come_up_after_the_first_backward_pass(ranks: TwoRanks, with_gradient: bool) -> None:
+    mu = new_criterion(3).exponents.detach()
+    if with_gradient:
+        mean = functional.composite_grad(mu, 1.5 * torch.arange(1.0, 5.0, dtype=torch.float64))
+        mu = mu - 0.1 * (mean + functional.regularizer_grad(mu))
+    for found in ranks(step_with_later_ranks, with_gradient):
+        assert found == pytest.approx(mu.tolist(), rel=1e-12)
+
+
 # Proof that the tests above can fail: without the averaging the ranks drift apart
 
 
