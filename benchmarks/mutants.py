@@ -78,7 +78,7 @@ HEAVY = (
 )
 FIRST = 30  # tests in a fault's first round
 ENOUGH = 60.0  # seconds that a fault's tests take without it; more are not run
-FACTOR, LEAST = 5, 30.0  # a fault may take so many times what its tests took without it, and at least so many seconds
+FACTOR, LEAST = 5, 90.0  # a fault may take so many times what its tests took without it, and at least so many seconds
 
 
 class Calls:
@@ -217,27 +217,36 @@ class Tests:
     def __init__(self, group: str, slots: list[Slot], kept: Path | None) -> None:
         self.passed: dict[str, tuple[float, list[tuple[str, int]]]] = {}
         self.marked: list[str] = []
-        everything = b"".join(Path(path).read_bytes() for path in expand(["src/**/*.py", "tests/**/*.py"]))
-        state = hashlib.sha256(everything).hexdigest()
-        known = {line["state"]: line for line in read_lines(kept) if line["group"] == group}
-        if state in known:
-            self.passed, self.marked = known[state]["passed"], known[state]["marked"]
-            return
-        files = [name for name in expand(GROUPS[group][1]) if Path(name).name not in NOT_TESTS_OF_CODE]
-        run([Job([name], 900, self.read, more=("-m", "not gpu")) for name in files], slots)
-        if kept:
-            with kept.open("a") as out:
-                line = {"group": group, "state": state, "passed": self.passed, "marked": self.marked}
-                out.write(json.dumps(line) + "\n")
+        shared = hashlib.sha256(b"".join(map(Path.read_bytes, map(Path, expand(["src/**/*.py", "tests/**/_*.py"])))))
+        known = {(line["file"], line["state"]): line for line in read_lines(kept)}
+        jobs = []
+        for file in [name for name in expand(GROUPS[group][1]) if Path(name).name not in NOT_TESTS_OF_CODE]:
+            state = shared.copy()
+            state.update(Path(file).read_bytes())
+            key = (file, state.hexdigest())
+            if key in known:
+                self.passed |= known[key]["passed"]
+                self.marked += known[key]["marked"]
+            else:
+                jobs.append(Job([file], 900, self.reader(key, kept), more=("-m", "not gpu")))
+        run(jobs, slots)
 
-    def read(self, status: int | None, folder: Path) -> None:
-        if status not in (0, 5):
-            print(f"tests fail without a fault (status {status}):\n{(folder / 'log').read_text()[-2000:]}", flush=True)
-        if (folder / "calls.json").exists():
-            passed, marked = json.loads((folder / "calls.json").read_text())
-            self.passed |= passed
-            self.marked += marked
-            (folder / "calls.json").unlink()
+    def reader(self, key: tuple[str, str], kept: Path | None) -> Callable[[int | None, Path], None]:
+        def read(status: int | None, folder: Path) -> None:
+            if status not in (0, 5):
+                said = (folder / "log").read_text()[-2000:]
+                print(f"{key[0]} fails without a fault (status {status}):\n{said}", flush=True)
+            if (folder / "calls.json").exists():
+                passed, marked = json.loads((folder / "calls.json").read_text())
+                (folder / "calls.json").unlink()
+                self.passed |= passed
+                self.marked += marked
+                if kept and status in (0, 5):
+                    line = {"file": key[0], "state": key[1], "passed": passed, "marked": marked}
+                    with kept.open("a") as out:
+                        out.write(json.dumps(line) + "\n")
+
+        return read
 
     def choose(self, mutant: Mutant, scopes: list[tuple[int, int]]) -> tuple[list[str], list[str]]:
         """The tests of a fault, for a first and a second round."""
