@@ -88,7 +88,7 @@ def _imports(file: Path, places: Sequence[_Place]) -> Iterator[Path]:
     """The files beside it that one file imports itself."""
     for names, level in _import_statements(source.parse(file)):
         where = [_Place(file.parents[level - 1])] if level else places
-        found = (place.find(parts) for parts in names for place in where if parts or level)
+        found = (place.find(parts) for parts in names for place in where)
         first = next((module for module in found if module is not None), None)
         if first is not None and not _is_library(first):
             yield first

@@ -237,8 +237,8 @@ def _sorted(parts: Any) -> list[Any]:
 def _tensor_digest(value: Tensor) -> str:
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise UnstableError(f"a tensor of layout {value.layout}")
-    flat = value.detach().cpu().contiguous()
-    return digest(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b"")
+    flat = value.cpu().contiguous()
+    return digest(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()))
 
 
 def _reduce(value: Any) -> list[Any]:
