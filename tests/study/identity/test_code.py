@@ -188,6 +188,14 @@ def test_a_task_that_imports_nothing_beside_it_has_the_key_of_earlier_versions()
     assert (text, list(closure)) == (own, ["helper"])
 
 
+def test_the_files_that_a_task_imports_are_sorted_by_their_names(load):
+    found = load(
+        "import plots", model="import zeros, also\nwidth = 1", files={"plots.py": "", "zeros.py": "", "also.py": ""}
+    )
+    files = code_of(found.function, Describer())[2]
+    assert [name for name, _ in files] == ["also.py", "model.py", "plots.py", "zeros.py"]
+
+
 @pytest.mark.parametrize("decorate", [lambda function: function, twice, torch.no_grad(), functools.cache])
 def test_the_files_of_a_task_begin_with_its_own_whatever_decorates_it(decorate):
     assert list(files_of(decorate(plain))) == [Path(__file__).name]
