@@ -56,6 +56,7 @@ def attached(folder, weighting=None):
             r'state\["rng"\]\["numpy"\]\[1\], of type numpy\.ndarray, .*tolist',
         ),
         ({"step": 1, "best": np.float64(0.5)}, r'state\["best"\], of type numpy\.float64, .* save its tolist\(\)'),
+        ({"w": torch.ones(1), "best": np.int64(1)}, r'state\["best"\], of type numpy\.int64'),
         ({"parts": [1, {"decay": lambda step: step}]}, r'state\["parts"\]\[1\]\["decay"\], of type function'),
         ({"path": Path("here")}, r'state\["path"\], of type pathlib\.\w+, .* save what it consists of'),
         ({"counts": {np.int64(3): 1}}, r'the key np\.int64\(3\) of state\["counts"\], of type numpy\.int64'),
@@ -146,6 +147,13 @@ def test_warnings_about_checkpoints_point_at_the_task(tmp_path, monkeypatch):
         trial.save({"step": 2})
     assert [warning.filename for warning in (*read, *written)] == [__file__, __file__]
     assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT, HISTORY, SPENT}
+
+
+def test_an_error_that_says_nothing_about_the_disk_or_the_state_is_raised(tmp_path, monkeypatch):
+    trial = attached(tmp_path)
+    monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(ValueError("odd")))
+    with pytest.raises(ValueError, match="odd"):
+        trial.save({})
 
 
 # What it has cost

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from trainonce.study import Record, Summary, sentences
-from trainonce.study.intervals import Interval, paired_interval, smallest_p, student_quantile
+from trainonce.study.intervals import Interval, paired_interval, smallest_p, standard_deviation, student_quantile
 from trainonce.study.weightings import Final, Fixed, Learned, key_of
 
 TASK = {
@@ -107,7 +107,8 @@ def test_the_quantiles_of_student():
     for freedom in (1, 2, 3, 4, 9, 30):
         for p in (0.6, 0.9, 0.975, 0.995):
             assert student_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), rel=1e-9)
-    assert paired_interval([3.0])[1:3] == (-math.inf, math.inf)
+    assert paired_interval([3.0]) == (3.0, -math.inf, math.inf, 1)
+    assert standard_deviation([3.0]) == 0
     assert smallest_p(5) == 0.0625
 
 
