@@ -26,7 +26,7 @@ def torchrun(folder, *arguments, code=0):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "--no-python"]
     command += [sys.executable, "-m", "trainonce", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180, env=environment)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -293,7 +293,7 @@ def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]
     rate: Any = task.settings.get("lr")
     if not values and not is_number(rate):
         raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
-    rates = values or [float(rate) * factor for factor in (0.1, 1.0, 10.0, 100.0)]
+    rates = values or [float(f"{rate * factor:.12g}") for factor in (0.1, 1.0, 10.0, 100.0)]
     return [_learned_weighting(task, {**settings, "lr": v}) for v in rates]
 
 

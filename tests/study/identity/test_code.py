@@ -18,6 +18,7 @@ TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize", "name": 
 
 FILE = """
 from trainonce.study import task
+from trainonce.study.identity import Describer, code_of
 from model import width
 {more}
 @task(terms=["a", "b"], metric="error", direction="minimize"{given})
@@ -231,3 +232,18 @@ def test_a_task_without_a_file_has_no_files():
     scope = {"__name__": "notebook"}
     exec(compile("def f(trial): ...", "<nowhere>", "exec"), scope)
     assert files_of(scope["f"]) == {}
+
+
+def test_files_of_the_same_name_in_other_folders_all_count(load, tmp_path):
+    """A task imports its own model.py, and was made with a function of another model.py."""
+    elsewhere = tmp_path / "elsewhere" / "model.py"
+    elsewhere.parent.mkdir()
+
+    def made(own, other):
+        elsewhere.write_text(f"width = {other}")
+        describer = Describer()
+        describer.files.add(elsewhere)
+        return str(code_of(load(model=f"width = {own}").function, describer))
+
+    assert len({made(3, 3), made(4, 3), made(3, 4), made(4, 4)}) == 4
+    assert made(3, 4) == made(3, 4)

@@ -91,6 +91,8 @@ LOOP_OBJECT.width = LOOP_OBJECT
         (LONG, changed(LONG)),  # printed alike
         (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
         (torch.zeros(2, 3), torch.zeros(3, 2)),
+        (torch.tensor([1 + 2j]), torch.tensor([1 + 2j]).conj()),
+        (torch.tensor([1 + 2j]).imag, torch.tensor([1 + 2j]).conj().imag),
         (np.arange(5000), np.arange(5000) + (np.arange(5000) == 1000)),
         (np.float32(1), np.float32(2)),
         (Config(1), Config(2)),
@@ -300,3 +302,11 @@ print(json.dumps(Describer().describe(value)))
     ]
     assert runs[0].stdout == runs[1].stdout
     assert '"a", "b", "c", "d"' in runs[0].stdout
+
+
+def test_the_order_of_a_set_does_not_show_in_what_comes_after_it():
+    """A function that was described is referred to by a number afterwards; within a set these have no order."""
+    functions = [make(number) for number in range(8)]
+    texts = {describe([set(functions[n:] + functions[:n]), functions[0], functions[5]]) for n in range(8)}
+    assert len(texts) == 1
+    assert describe([set(functions), functions[0]]) != describe([set(functions), functions[1]])

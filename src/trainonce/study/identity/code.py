@@ -55,7 +55,8 @@ def _other_files(own: Path | None, others: Iterable[Path], ignored: Sequence[str
     """The files that count besides the task's own, by name, each with a hash of its source."""
     found = imports.neighbours(own, ignored) if own is not None else {}
     for path in sorted({path for path in others if path != own}):
-        found |= {path.name: path, **imports.neighbours(path, ignored)}
+        for name, file in {path.name: path, **imports.neighbours(path, ignored)}.items():
+            imports.add(found, name, file)
     for pattern in ignored:
         if not any(imports.matches(name, [pattern]) for name in found):
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import functools
+import itertools
 import site
 import sysconfig
 from pathlib import Path
@@ -35,7 +36,17 @@ def neighbours(path: Path, ignored: Sequence[str] = ()) -> dict[str, Path]:
                 found[file] = file.relative_to(top).as_posix() if file.is_relative_to(top) else file.name
                 waiting += [] if matches(found[file], ignored) else [file]
     del found[path]
-    return {name: file for file, name in found.items()}
+    named: dict[str, Path] = {}
+    for file, name in found.items():
+        add(named, name, file)
+    return named
+
+
+def add(files: dict[str, Path], name: str, file: Path) -> None:
+    """Add a file under its name, or, where another file has that name, under a name of its own."""
+    free = (f"{name} {number}" for number in itertools.count(2))
+    while files.setdefault(name, file) != file:
+        name = next(free)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

@@ -60,7 +60,7 @@ class Describer:
             case dict():
                 return {"dict": _sorted([self.describe(key), self.describe(each)] for key, each in value.items())}
             case set() | frozenset():
-                return {"set": _sorted(map(self.describe, value))}
+                return {"set": _sorted(self._copy().describe(each) for each in value)}
             case Tensor():
                 return {"tensor": [str(value.dtype), list(value.shape), _tensor_digest(value)]}
             case BuiltinFunctionType() | ModuleType():
@@ -78,6 +78,12 @@ class Describer:
             case type():
                 return self._class(value)
         return {"object": self.describe(_reduce(value))}
+
+    def _copy(self) -> Describer:
+        """Another that knows as much: what one element of a set adds must not count for the next, in whatever order."""
+        copy = Describer()
+        copy.files, copy._known = self.files, dict(self._known)
+        return copy
 
     def closure(self, function: FunctionType, *left_out: object) -> dict[str, Any]:
         """The values of enclosing functions that a function uses, by their names."""
@@ -237,7 +243,7 @@ def _sorted(parts: Any) -> list[Any]:
 def _tensor_digest(value: Tensor) -> str:
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise UnstableError(f"a tensor of layout {value.layout}")
-    flat = value.cpu().contiguous()
+    flat = value.cpu().resolve_conj().resolve_neg().contiguous()
     return digest(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()))
 
 
