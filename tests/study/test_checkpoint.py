@@ -234,3 +234,7 @@ def test_a_checkpoint_that_could_not_be_written_keeps_nothing(tmp_path, monkeypa
     with pytest.warns(UserWarning, match="checkpoint could not be written"):
         trial.save({"step": 6})
     assert trial.lost[0] == 0.5
+
+
+def test_what_is_in_a_set_counts_too():
+    assert kinds({"seen": {1, 2.0}, "more": [frozenset(["a"])]}) == {str, int, float}

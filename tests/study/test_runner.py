@@ -4,14 +4,17 @@ import collections
 import dataclasses
 import math
 import multiprocessing
+import os
 import time
+from pathlib import Path
 
 import _tasks
 import pytest
 import torch
 from _runs import keys_of, records, study
 
-from trainonce.study import Record, runner, sentences, task
+from trainonce.study import Record, Study, runner, sentences, task
+from trainonce.study.executors.task_location import load_file
 from trainonce.study.store import Store
 
 
@@ -301,3 +304,14 @@ def test_a_study_reads_each_record_a_few_times_at_most(tmp_path, monkeypatch):
     study(tmp_path, plans=["uniform", "base"], seeds=5, steps=2).run(workers=0, show=False)
     assert len(records(tmp_path)) == 50
     assert len(parsed) <= 40 + 3 * 10 + 50  # once what was there, some times what is new, and once in this test
+
+
+def test_a_file_that_was_edited_after_it_was_loaded_is_not_trained_in_this_process(tmp_path):
+    """Its key is that of the file as it is now, and its results would be those of the code as it was."""
+    file = tmp_path / "mine.py"
+    file.write_text(Path(_tasks.__file__).read_text())
+    task = load_file(file).line
+    os.utime(file, (time.time() + 5,) * 2)
+    with pytest.raises(ValueError, match=r"^mine\.py was edited after it was loaded"):
+        Study(task, tmp_path / "out", seeds=1).add("uniform").run(workers=0, show=False)
+    assert records(tmp_path / "out") == []

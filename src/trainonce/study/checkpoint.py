@@ -81,11 +81,11 @@ def _load(file: Path | io.BytesIO) -> Any:
 # What can be kept
 
 
-DICTS, LISTS = {dict, OrderedDict}, {list, tuple}
+DICTS, LISTS = {dict, OrderedDict}, {list, tuple, set, frozenset}
 
 
 def kinds(container: Any) -> set[type]:
-    """The types of all keys and values within a plain dict, list or tuple, and those inside it, at any depth.
+    """The types of all keys and values within a plain dict, list, tuple or set, and those inside it, at any depth.
 
     >>> sorted(kind.__name__ for kind in kinds({"step": 3, "losses": [0.5, (None, 0.25)]}))
     ['NoneType', 'float', 'int', 'str']

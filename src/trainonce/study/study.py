@@ -89,6 +89,11 @@ class Study:
         if not self.plans:
             raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
         tools = Tools.choose(self.task, workers, device, start, executor)
+        if tools.executor == "in-process" and (edited := self.task.files_edited_since()):
+            raise ValueError(
+                f"{', '.join(edited)} was edited after it was loaded, and this process would train the code as it was. "
+                "Start Python again; in a notebook, load it anew and run the cell of the task."
+            )
         with self.store.lock_manifest():
             self._known = self._read_plans()  # another process may have added plans
             self.store.write_manifest(self._manifest())

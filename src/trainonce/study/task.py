@@ -9,12 +9,14 @@ import hashlib
 import inspect
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainonce.study import torchrun
-from trainonce.study.identity import Describer, UnstableError, code_of, files_of
+from trainonce.study.identity import Describer, UnstableError, bytes_of, code_of, files_of
 from trainonce.terms import check_names
 from trainonce.text import check_line, did_you_mean, is_number, quoted
 
@@ -66,6 +68,7 @@ class Task(Splits):
     version: int | None = None
     ignore_files: tuple[str, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    made: float = dataclasses.field(default_factory=time.time, compare=False)
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
         return self.function(trial, **copy.deepcopy(dict(self.settings)))
@@ -100,6 +103,11 @@ class Task(Splits):
                 settings[key] = float(value)  # lr=1 and lr=1.0 are the same training
         return dataclasses.replace(self, settings={**self.settings, **settings})
 
+    def files_edited_since(self) -> list[str]:
+        """The files of the task that were edited after it was made: this process has loaded them as they were."""
+        paths = map(Path, bytes_of(self.function, self.ignore_files)) if self.version is None else ()
+        return [path.name for path in paths if path.stat().st_mtime > self.made]
+
     @functools.cached_property
     def identity(self) -> str:
         """What the results depend on: the settings, the task's file, and the files beside it that it imports.
@@ -122,7 +130,7 @@ class Task(Splits):
         for key, value in self.settings.items():
             try:
                 found |= {} if key in self.incidental else {key: describer.describe(value)}
-            except UnstableError as error:
+            except (UnstableError, RecursionError) as error:
                 raise ValueError(
                     f"The setting {key!r} of the task {self.name!r} cannot be told apart from another in a later run: "
                     f"{error}. Use a number, a string, a list of them, or a function."
@@ -132,7 +140,7 @@ class Task(Splits):
     def _describe_code(self, describer: Describer) -> list[Any]:
         try:
             return code_of(self.function, describer, self.ignore_files)
-        except UnstableError as error:
+        except (UnstableError, RecursionError) as error:
             raise ValueError(
                 f"The task {self.name!r} was made with a value that cannot be told apart from another in a later run: "
                 f"{error}. Use numbers, strings, tensors or functions, or give the task a version."
@@ -221,7 +229,9 @@ def task(
         raise ValueError(f"margin is an amount of the metric and must be positive; got {margin!r}.")
 
     def decorate(function: TrainFunction) -> Task:
-        settings = _settings(function)
+        if not inspect.isroutine(inspect.unwrap(function)):
+            raise TypeError(f"@task decorates a function; got {_name_of(function)}. Put it inside a function.")
+        settings = settings_of(function)
         if unknown := [key for key in incidental if key not in settings]:
             known = ", ".join(settings) or "none"
             raise ValueError(f"incidental names settings of the function; {quoted(unknown)} is none. It has: {known}.")
@@ -247,7 +257,8 @@ def task(
     return decorate
 
 
-def _settings(function: TrainFunction) -> dict[str, Any]:
+def settings_of(function: TrainFunction) -> dict[str, Any]:
+    """The settings that a task's function declares, with their defaults."""
     found = {}
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
@@ -262,6 +273,10 @@ def _settings(function: TrainFunction) -> dict[str, Any]:
     return found
 
 
+def _name_of(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
+
+
 def _as_json(value: Any) -> Any:
     """A setting for a report; what JSON cannot hold is written as Python names or prints it."""
 
@@ -270,4 +285,7 @@ def _as_json(value: Any) -> Any:
             return sorted(other, key=repr)
         return getattr(other, "__qualname__", None) or repr(other)
 
-    return json.loads(json.dumps(value, default=default))
+    try:
+        return json.loads(json.dumps(value, default=default))
+    except (TypeError, ValueError):  # keys that are no strings, or a value that contains itself
+        return repr(value)

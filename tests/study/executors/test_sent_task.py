@@ -81,6 +81,8 @@ class Odd:
 
     numbers = itertools.count()
 
+    def __init__(self, number=0): ...
+
     def __reduce__(self):
         return Odd, (next(self.numbers),)
 
@@ -95,5 +97,51 @@ def test_a_setting_that_is_another_in_each_process_is_named_and_no_file(folder):
 
 
 def test_what_differs_otherwise_is_left_open():
-    sent = dataclasses.replace(send(_tasks.line), identity="another")
+    sent = dataclasses.replace(send(_tasks.line), identity="another", unchanged={})
     assert "or a value that it was made with is another one in each process" in sentence(sent)
+
+
+FUNCTIONS = """
+from trainonce.study import task
+
+def square(x):
+    return x * x
+
+def double(x):
+    return 2 * x
+
+@task(terms=["a", "b"], metric="e", direction="minimize")
+def mine(trial, *, steps=1, how=square, also=lambda x: x):
+    return trial
+"""
+
+
+def test_functions_of_the_file_may_be_settings(folder):
+    """They can be unpickled only when the file is loaded; defaults, lambdas too, are not sent at all."""
+    (folder / "mine.py").write_text(FUNCTIONS)
+    module = load_file(folder / "mine.py")
+    sent = pickle.dumps(send(module.mine.using(how=module.double)))
+    forget()
+    arrived = pickle.loads(sent).load()
+    assert arrived.settings["how"](3) == 6
+    assert arrived.settings["also"](3) == 3
+
+
+def test_a_setting_that_cannot_be_sent_is_one_sentence(folder):
+    (folder / "mine.py").write_text(FUNCTIONS)
+    mine = load_file(folder / "mine.py").mine
+    with pytest.raises(
+        ValueError, match=r"^The setting 'how' of the task 'mine' cannot be sent to a worker process: <f"
+    ):
+        send(mine.using(how=lambda x: x))
+
+
+def test_files_are_parsed_again_only_where_their_bytes_have_changed(folder, monkeypatch):
+    sent = send(load_file(folder / "mine.py").mine)
+    (folder / "beside.py").write_text("STEPS = 7  # a comment\n")
+    forget()
+    assert sent.load().identity == sent.identity  # parsed, and the same
+    (folder / "beside.py").write_text("STEPS = 7\n")
+    forget()
+    monkeypatch.setattr("trainonce.study.identity.source.normalise", lambda *_: pytest.fail("parsed"))
+    assert sent.load().identity == sent.identity

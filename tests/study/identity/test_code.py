@@ -247,3 +247,60 @@ def test_files_of_the_same_name_in_other_folders_all_count(load, tmp_path):
 
     assert len({made(3, 3), made(4, 3), made(3, 4), made(4, 4)}) == 4
     assert made(3, 4) == made(3, 4)
+
+
+class Timed:
+    def __init__(self, function, times=1):
+        functools.update_wrapper(self, function)
+        self.times = times
+
+    def __call__(self, *given, **more):
+        return self.__wrapped__(*given, **more)
+
+
+def simple(trial, *, steps=1): ...
+
+
+def other(trial, *, steps=1):
+    return 2
+
+
+def test_decorators_that_are_no_functions_count_with_what_they_hold():
+    one, same, more, code = (Timed(simple), Timed(simple), Timed(simple, 2), Timed(other))
+    keys = [task(**TWO)(each).identity for each in (one, same, more, code, functools.cache(simple))]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+
+
+def test_the_defaults_of_a_wrapper_count():
+    def made(value):
+        @functools.wraps(simple)
+        def wrapper(trial, _value=value, *, steps=1): ...
+
+        return task(**TWO)(wrapper).identity
+
+    assert made(1) == made(1) != made(2)
+
+
+@pytest.mark.parametrize("given", [functools.partial(simple, steps=2), Timed])
+def test_a_task_is_made_of_a_function(given):
+    with pytest.raises(TypeError, match=r"^@task decorates a function; got "):
+        task(**TWO)(given)
+
+
+def test_a_value_that_contains_itself_is_one_sentence():
+    loop = {}
+    loop["loop"] = loop
+
+    @task(**TWO)
+    def train(trial, *, value=loop): ...
+
+    with pytest.raises(ValueError, match=r"^The setting 'value' of the task 'it' cannot be told apart"):
+        train.identity  # noqa: B018
+
+
+def test_settings_with_other_keys_than_names_are_shown_as_python_prints_them():
+    @task(**TWO)
+    def train(trial, *, value={(1, 2): 3}): ...  # noqa: B006
+
+    assert train.info()["settings"] == {"value": "{(1, 2): 3}"}

@@ -61,15 +61,14 @@ def test_a_task_in_a_package_follows_the_package_and_not_its_siblings(tmp_path):
         "sibling": "",
     }
     file = write(tmp_path, files)
-    found = ["mine/__init__.py", "mine/losses.py", "mine/model.py", "mine/tasks/beside.py", "mine/unused.py"]
-    assert sorted(neighbours(file)) == found
-    (tmp_path / "mine/losses.py").write_text("")  # the package itself is only on the way now
-    assert sorted(neighbours(file)) == ["mine/losses.py", "mine/model.py", "mine/tasks/beside.py"]
+    on_the_way = ["mine/__init__.py", "mine/tasks/__init__.py", "mine/unused.py"]
+    found = [*on_the_way, "mine/losses.py", "mine/model.py", "mine/tasks/beside.py"]
+    assert sorted(neighbours(file)) == sorted(found)
 
 
 def test_a_sibling_of_the_package_does_not_count_whatever_it_is_called(tmp_path):
     files = {"mine.one": "import other.mine\nfrom other import mine", "mine.__init__": "", "other.mine": ""}
-    assert neighbours(write(tmp_path, files)) == {}
+    assert list(neighbours(write(tmp_path, files))) == ["mine/__init__.py"]
 
 
 def test_a_name_from_the_packages_own_file_counts_as_that_file(tmp_path):
@@ -104,7 +103,7 @@ def test_a_module_among_the_installed_packages_counts_alone(tmp_path, monkeypatc
     monkeypatch.setattr(module, "_installed", lambda: frozenset([installed]))
     assert neighbours(write(installed, {"task": "import model", "model": ""})) == {}
     package = {"pkg.task": "from pkg import net\nimport model", "pkg.__init__": "", "pkg.net": ""}
-    assert list(neighbours(write(installed, package))) == ["pkg/net.py"]
+    assert list(neighbours(write(installed, package))) == ["pkg/__init__.py", "pkg/net.py"]
 
 
 def test_an_ignored_file_hides_what_only_it_imports(tmp_path):
@@ -130,3 +129,23 @@ def test_a_link_to_a_file_elsewhere_counts_by_the_name_of_that_file(tmp_path):
     file = write(tmp_path / "here", {"task": "import model"})
     (tmp_path / "here" / "model.py").symlink_to(elsewhere)
     assert neighbours(file) == {"shared.py": elsewhere}
+
+
+def test_a_name_may_be_the_packages_or_a_modules_and_both_count(tmp_path):
+    files = {"task": "from pkg import loss\nimport deep.er.net", "pkg.__init__": "from pkg.loss import loss"}
+    files |= {"pkg.loss": "", "deep.__init__": "", "deep.er.__init__": "", "deep.er.net": ""}
+    names = ["deep/__init__.py", "deep/er/__init__.py", "deep/er/net.py", "pkg/__init__.py", "pkg/loss.py"]
+    assert sorted(neighbours(write(tmp_path, files))) == names
+
+
+def test_what_type_checkers_do_not_see_counts(tmp_path):
+    files = {"task": "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    import model", "model": ""}
+    assert list(neighbours(write(tmp_path, files))) == ["model.py"]
+
+
+def test_the_neighbours_of_a_link_count_as_well_as_those_of_its_file(tmp_path):
+    """Python looks beside the link, an editor shows the file."""
+    write(tmp_path / "real", {"task": "import model, other", "other": ""})
+    write(tmp_path / "here", {"model": ""})
+    (tmp_path / "here/task.py").symlink_to(tmp_path / "real/task.py")
+    assert sorted(neighbours(tmp_path / "here/task.py")) == ["model.py", "other.py"]

@@ -1,10 +1,13 @@
 """Values as JSON: the same in every process, and different where trainings differ."""
 
+import collections
 import enum
 import functools
 import json
 import linecache
 import os
+import random
+import re
 import runpy
 import subprocess
 import sys
@@ -112,6 +115,14 @@ LOOP_OBJECT.width = LOOP_OBJECT
         (torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)),
         (Config, SimpleNamespace),
         (json, enum),
+        (functools.cache(lambda x: x), functools.cache(lambda x: 2 * x)),
+        (random.Random(1).random, random.Random(2).random),
+        ({"a": 1}.get, {"a": 2}.get),
+        (torch.ones(1).add, torch.zeros(1).add),
+        (collections.defaultdict(list), collections.defaultdict(lambda: 3)),
+        (collections.OrderedDict(a=1), {"a": 1}),
+        (re.compile("a"), re.compile("b")),
+        (np.add, np.multiply),
     ],
 )
 def test_different_values_are_described_differently(one, other):
@@ -310,3 +321,56 @@ def test_the_order_of_a_set_does_not_show_in_what_comes_after_it():
     texts = {describe([set(functions[n:] + functions[:n]), functions[0], functions[5]]) for n in range(8)}
     assert len(texts) == 1
     assert describe([set(functions), functions[0]]) != describe([set(functions), functions[1]])
+
+
+class Named:
+    """An object whose text holds its address."""
+
+
+class Choice(enum.Enum):
+    ONE = Named()
+    TWO = Named()  # noqa: PIE796 another one
+
+
+def test_members_of_an_enumeration_are_known_by_their_names():
+    assert describe(Choice.ONE) == '{"enum": ["Choice", "ONE"]}' != describe(Choice.TWO)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rate": 2.0},
+        {"config": SimpleNamespace(width=2)},
+        {"numbers": np.arange(3)},
+        {"loss": torch.nn.HuberLoss(delta=2.0)},
+        {"step": functools.partial(scale, by=3)},
+        {"helper": functools.cache(lambda x: x + 2)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_a_notebook_has_in_other_cells_counts(change):
+    def made(**values):
+        scope = {"__name__": "notebook", "rate": 1.0, "config": SimpleNamespace(width=1), "numbers": np.arange(4)}
+        scope |= {"loss": torch.nn.HuberLoss(delta=1.0), "step": functools.partial(scale, by=2), "log": sys.stdout}
+        scope |= {"helper": functools.cache(lambda x: x + 1), **values}
+        exec("def f(): return rate, config, numbers, loss, step, helper, log", scope)
+        return describe(scope["f"])
+
+    assert made() == made() != made(**change)
+
+
+def test_a_property_of_a_notebooks_class_counts():
+    def made(number):
+        scope = {"__name__": "notebook"}
+        exec(f"class C:\n    def f(self): ...\n    @property\n    def p(self): return {number}", scope)
+        return describe(scope["C"])
+
+    assert made(1) == made(1) != made(2)
+
+
+def test_the_file_of_a_module_that_a_notebook_imports_is_collected(tmp_path):
+    scope = {"__name__": "notebook", "model": sys.modules[__name__], "torch": torch}
+    exec("def f(): return model.scale(torch.ones(1))", scope)
+    describer = Describer()
+    describer.describe(scope["f"])
+    assert describer.files == {Path(__file__)}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study.executors.task_location import MissingTaskError
-from trainonce.study.identity import Describer, differences
+from trainonce.study.identity import Describer, bytes_of, code_of, differences, hash_of
+from trainonce.study.task import settings_of
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
@@ -27,15 +30,18 @@ class SentTask:
 
     location: TaskLocation
     name: str
-    settings: Mapping[str, Any]
+    settings: bytes  # those that are not the file's own; they may need the file before they can be unpickled
     identity: str
-    described: Mapping[str, Any]  # the settings as they count for the identity
+    described: Mapping[str, Any]  # all settings as they count for the identity
     files: Mapping[str, str]
+    unchanged: Mapping[str, str]  # the bytes of the files; empty where they do not say all
 
     @classmethod
     def of(cls, task: Task, location: TaskLocation) -> Self:
         described, files = _parts(task)
-        return cls(location, task.name, dict(task.settings), task.identity, described, files)
+        plain = task.version is not None or not code_of(task.function, Describer(), task.ignore_files)[1]
+        unchanged = bytes_of(task.function, task.ignore_files) if plain else {}
+        return cls(location, task.name, _pickle_settings(task), task.identity, described, files, unchanged)
 
     def load(self) -> Task:
         """The task in this process; raises :class:`OtherTaskError` if it is not the one that was sent."""
@@ -44,9 +50,12 @@ class SentTask:
             task = self.location.load()
         except (SyntaxError, MissingTaskError) as error:
             raise OtherTaskError(f"{changed}, and cannot be loaded any more: {error}. Start it again.") from None
-        if gone := [key for key in self.settings if key not in task.settings]:
+        if gone := [key for key in self.described if key not in task.settings]:
             raise OtherTaskError(f"{changed}, and has no setting {quoted(gone)} any more. Start it again.")
-        task = task.using(**self.settings)
+        task = task.using(**pickle.loads(self.settings))
+        same_files = all(hash_of(Path(path)) == found for path, found in self.unchanged.items())
+        if self.unchanged and same_files and task.describe_settings(Describer()) == self.described:
+            vars(task)["identity"] = self.identity  # without parsing the files in every worker
         if task.identity == self.identity:
             return task
         described, files = _parts(task)
@@ -61,6 +70,21 @@ class SentTask:
             f"{changed}, or a value that it was made with is another one in each process. Start it again, or use "
             "workers=0 to train in one process."
         )
+
+
+def _pickle_settings(task: Task) -> bytes:
+    """The settings that are not the defaults of the task's function; what cannot be sent is one sentence."""
+    own = settings_of(task.function)
+    changed = {key: value for key, value in task.settings.items() if value is not own[key]}
+    for key, value in changed.items():
+        try:
+            pickle.dumps(value)
+        except Exception:
+            raise ValueError(
+                f"The setting {key!r} of the task {task.name!r} cannot be sent to a worker process: {value!r}. Use "
+                "what is defined at the top of a file, or workers=0 to train in this process."
+            ) from None
+    return pickle.dumps(changed)
 
 
 def _parts(task: Task) -> tuple[dict[str, Any], dict[str, str]]:

@@ -28,7 +28,7 @@ def code_of(function: Callable[..., Any], describer: Describer, ignored: Sequenc
         own: Any = [values.source_of(inner), describer.globals_of(inner)]
     else:
         own = source.file_text(path)
-    made_with = [closure for each in chain if (closure := describer.closure(each, *chain))]
+    made_with = [found for each in chain if (found := _made_with(each, chain, describer))]
     if isinstance(function, MethodType):
         made_with.append(describer.describe(function.__self__))
     files = _other_files(path, describer.files, ignored)
@@ -42,7 +42,29 @@ def files_of(function: Callable[..., Any], ignored: Sequence[str] = ()) -> dict[
     return {} if path is None else {path.name: source.file_digest(path), **_other_files(path, (), ignored)}
 
 
-def _unwrap(function: Any) -> Iterable[FunctionType]:
+def bytes_of(function: Callable[..., Any], ignored: Sequence[str] = ()) -> dict[str, str]:
+    """The paths of the same files, each with a hash of its bytes: quick to compare, where nothing has changed."""
+    *_, inner = _unwrap(function)
+    path = values.file_of(inner)
+    paths = [] if path is None else [path, *imports.neighbours(path, ignored).values()]
+    return {str(path): hash_of(path) for path in paths}
+
+
+def hash_of(path: Path) -> str:
+    """A hash of a file's bytes; nothing for a file that is gone."""
+    return values.digest(path.read_bytes()) if path.is_file() else ""
+
+
+def _made_with(part: Any, chain: Sequence[Any], describer: Describer) -> Any:
+    """What a task's function, or what a decorator has put around it, has from elsewhere."""
+    if not isinstance(part, FunctionType):
+        return describer.describe(part)
+    defaults = [part.__defaults__ or (), part.__kwdefaults__ or {}] if part is not chain[-1] else []
+    found = describer.closure(part, *chain)
+    return [found, describer.describe(defaults)] if any(defaults) else found
+
+
+def _unwrap(function: Any) -> Iterable[Any]:
     """The function and those that its decorators have wrapped, the innermost last."""
     while True:
         yield getattr(function, "__func__", function)
@@ -55,7 +77,8 @@ def _other_files(own: Path | None, others: Iterable[Path], ignored: Sequence[str
     """The files that count besides the task's own, by name, each with a hash of its source."""
     found = imports.neighbours(own, ignored) if own is not None else {}
     for path in sorted({path for path in others if path != own}):
-        for name, file in {path.name: path, **imports.neighbours(path, ignored)}.items():
+        imports.add(found, path.name, path)
+        for name, file in imports.neighbours(path, ignored).items():
             imports.add(found, name, file)
     for pattern in ignored:
         if not any(imports.matches(name, [pattern]) for name in found):

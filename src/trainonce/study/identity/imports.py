@@ -26,15 +26,18 @@ def neighbours(path: Path, ignored: Sequence[str] = ()) -> dict[str, Path]:
     An import inside a function counts, one under ``if TYPE_CHECKING:`` does not. What is installed, Python's own
     library and trainonce without its recipes do not count. What an ignored file imports is not looked for.
     """
-    path = path.resolve()
-    places = _places(path)
-    top = places[-1].folder if places else path.parent
+    link, path = path.absolute(), path.resolve()
+    places = list(dict.fromkeys([*_places(link), *_places(path)]))
+    tops = [place.folder for place in reversed(places)]
     found, waiting = {path: ""}, [path]
+    new = _own_package(link) + _own_package(path)
     while waiting:
-        for file in _imports(waiting.pop(), places):
+        for file in [*new, *_imports(waiting.pop(), places)]:
             if file not in found:
-                found[file] = file.relative_to(top).as_posix() if file.is_relative_to(top) else file.name
+                names = [file.relative_to(top).as_posix() for top in tops if file.is_relative_to(top)]
+                found[file] = names[0] if names else file.name
                 waiting += [] if matches(found[file], ignored) else [file]
+        new = []
     del found[path]
     named: dict[str, Path] = {}
     for file, name in found.items():
@@ -61,7 +64,7 @@ def is_local(path: Path) -> bool:
 
 
 def _is_library(path: Path) -> bool:
-    return path.is_relative_to(LIBRARY) and not path.is_relative_to(RECIPES)
+    return path.is_relative_to(LIBRARY) and (not path.is_relative_to(RECIPES) or path == RECIPES / "__init__.py")
 
 
 class _Place(NamedTuple):
@@ -70,13 +73,15 @@ class _Place(NamedTuple):
     folder: Path
     package: str | None = None
 
-    def find(self, parts: Sequence[str]) -> Path | None:
-        """The file of the module that a dotted name stands for."""
+    def find(self, parts: Sequence[str]) -> list[Path]:
+        """The files that Python runs to import a dotted name: of the packages on the way, and of the module."""
         if self.package is not None and parts[:1] != [self.package]:
-            return None
+            return []
         where = self.folder.joinpath(*parts)
         candidates = ([where.with_name(f"{parts[-1]}.py")] if parts else []) + [where / "__init__.py"]
-        return next((file.resolve() for file in candidates if file.is_file()), None)
+        module = [file for file in candidates if file.is_file()][:1]
+        packages = [self.folder.joinpath(*parts[:n], "__init__.py") for n in range(1, len(parts))]
+        return [file.resolve() for file in [*packages, *module] if module and file.is_file()]
 
 
 def _places(path: Path) -> list[_Place]:
@@ -86,6 +91,15 @@ def _places(path: Path) -> list[_Place]:
         top = top.parent
     own = [] if folder in _installed() else [_Place(folder)]
     return own if folder == top else [*own, _Place(top, folder.relative_to(top).parts[0])]
+
+
+def _own_package(path: Path) -> list[Path]:
+    """What Python runs before a file of a package."""
+    found, folder = [], path.parent
+    while (folder / "__init__.py").is_file():
+        found.append((folder / "__init__.py").resolve())
+        folder = folder.parent
+    return [file for file in found if not _is_library(file)]
 
 
 @functools.cache
@@ -99,14 +113,13 @@ def _imports(file: Path, places: Sequence[_Place]) -> Iterator[Path]:
     """The files beside it that one file imports itself."""
     for names, level in _import_statements(source.parse(file)):
         where = [_Place(file.parents[level - 1])] if level else places
-        found = (place.find(parts) for parts in names for place in where)
-        first = next((module for module in found if module is not None), None)
-        if first is not None and not _is_library(first):
-            yield first
+        for parts in names:
+            files = next(filter(None, (place.find(parts) for place in where)), [])
+            yield from (found for found in files if not _is_library(found))
 
 
 def _import_statements(tree: ast.AST | None) -> Iterator[tuple[list[list[str]], int]]:
-    """For each thing that is imported, what it may be the name of, the likelier first, and how relative it is."""
+    """For each thing that is imported, the modules that it may be or be a part of, and how relative they are."""
     for node in _walk(tree) if tree is not None else ():
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -120,7 +133,11 @@ def _import_statements(tree: ast.AST | None) -> Iterator[tuple[list[list[str]], 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those that only type checkers see."""
     yield node
-    hidden = node.body if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") else []
+    hidden = node.body if isinstance(node, ast.If) and _is_type_checking(node.test) else []
     for child in ast.iter_child_nodes(node):
         if child not in hidden:
             yield from _walk(child)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name | ast.Attribute) and ast.unparse(test).endswith("TYPE_CHECKING")

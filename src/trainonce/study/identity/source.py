@@ -30,7 +30,10 @@ def normalise(tree: ast.AST, names: Mapping[str, str] | None = None) -> str:
 def file_text(path: Path) -> str:
     """What a file computes; of one that cannot be parsed, its text."""
     tree = parse(path)
-    return path.read_text(errors="replace") if tree is None else normalise(tree)
+    try:
+        return path.read_text(errors="replace") if tree is None else normalise(tree)
+    except RecursionError:  # such as a long chain of elif
+        return path.read_text(errors="replace")
 
 
 def file_digest(path: Path) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import copyreg
 import ctypes
 import enum
 import functools
@@ -10,20 +12,26 @@ import hashlib
 import inspect
 import json
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from trainonce.study.identity import imports, source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Values that Python prints in full.
-PRINTED = (enum.Enum, PurePath, complex, range, torch.dtype, torch.device)
+PRINTED = (PurePath, complex, range, torch.dtype, torch.device)
+
+
+#: What of a class says nothing about what it does.
+NOT_OF_A_CLASS = ("__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__")
 
 
 class UnstableError(TypeError):
@@ -49,21 +57,26 @@ class Describer:
         match value:
             case _ if isinstance(value, PRINTED):
                 return repr(value)
+            case enum.Enum():
+                return {"enum": [type(value).__qualname__, value.name]}
             case None | bool() | int() | float() | str():
                 return value
             case bytes() | bytearray():
                 return {"bytes": digest(bytes(value))}
-            case list() | tuple():
+            case _ if type(value) in (list, tuple):
                 return [self.describe(each) for each in value]
-            case dict() if all(type(key) is str for key in value):
+            case _ if type(value) is dict and all(type(key) is str for key in value):
                 return {key: self.describe(each) for key, each in value.items()}
-            case dict():
+            case _ if type(value) is dict:
                 return {"dict": _sorted([self.describe(key), self.describe(each)] for key, each in value.items())}
-            case set() | frozenset():
+            case _ if type(value) in (set, frozenset):
                 return {"set": _sorted(self._copy().describe(each) for each in value)}
             case Tensor():
                 return {"tensor": [str(value.dtype), list(value.shape), _tensor_digest(value)]}
-            case BuiltinFunctionType() | ModuleType():
+            case ModuleType():
+                self._note_file(value)
+                return value.__name__
+            case BuiltinFunctionType() if isinstance(value.__self__, ModuleType | type | None):
                 return _full_name(value)
         if id(value) in self._known:
             return {"again": self._known[id(value)][0]}
@@ -77,7 +90,18 @@ class Describer:
                 return self._function(value)
             case type():
                 return self._class(value)
+            case _ if hasattr(value, "__wrapped__"):  # a decorator's object, such as functools.cache's
+                parts = {name: part for name, part in vars(value).items() if not name.startswith("__")}
+                return {"wrapper": self.describe([type(value), value.__wrapped__, parts])}
         return {"object": self.describe(_reduce(value))}
+
+    def _note_file(self, code: Any) -> bool:
+        """Collect the file of a module, function or class; whether it is somebody's own."""
+        path = file_of(code)
+        if path is None or not imports.is_local(path):
+            return False
+        self.files.add(path)
+        return True
 
     def _copy(self) -> Describer:
         """Another that knows as much: what one element of a set adds must not count for the next, in whatever order."""
@@ -106,40 +130,33 @@ class Describer:
             "closure": self.closure(function),
             "defaults": self.describe([function.__defaults__ or (), function.__kwdefaults__ or {}]),
         }
-        path = file_of(function)
-        if path is not None and not imports.is_local(path):
+        if self._note_file(function):
+            return {"function": function.__qualname__, "source": source_of(function), **parts}
+        if file_of(function) is not None:
             return {"function": _full_name(function)} | {name: part for name, part in parts.items() if any(part)}
-        return {"function": function.__qualname__, "source": self._own(path, function), **parts}
-
-    def _own(self, path: Path | None, function: FunctionType) -> Any:
-        """The function's own source; its file is collected, or, if it has none, the globals that it uses are added."""
-        if path is not None:
-            self.files.add(path)
-            return source_of(function)
-        return [source_of(function), self.globals_of(function)]
+        own = [source_of(function), self.globals_of(function)]
+        return {"function": function.__qualname__, "source": own, **parts}
 
     def _class(self, kind: type) -> Any:
-        path = file_of(kind)
-        if path is not None and imports.is_local(path):
-            self.files.add(path)
-        elif path is not None or not any(isinstance(member, FunctionType) for member in vars(kind).values()):
+        members = dict(sorted(vars(kind).items()))
+        own = self._note_file(kind) or (file_of(kind) is None and any(map(inspect.isfunction, members.values())))
+        if not own:
             return {"class": _full_name(kind)}
-        members = {
-            name: self.describe(getattr(member, "__func__", member))
-            for name, member in sorted(vars(kind).items())
-            if isinstance(member, FunctionType | classmethod | staticmethod) or _is_plain(member)
-        }
-        return {"class": kind.__qualname__, "bases": self.describe(kind.__bases__), "members": members}
+        found = self._what_can_be({n: _inner(m) for n, m in members.items() if n not in NOT_OF_A_CLASS})
+        return {"class": kind.__qualname__, "bases": self.describe(kind.__bases__), "members": found}
 
     def globals_of(self, function: FunctionType) -> dict[str, Any]:
-        """What a function of a notebook takes from other cells: functions, classes, and plain values."""
+        """What a function of a notebook takes from other cells; what cannot be described does not count."""
         names = sorted(set(_names(function.__code__)) & function.__globals__.keys())
-        values = {name: function.__globals__[name] for name in names}
-        return {
-            name: self.describe(value)
-            for name, value in values.items()
-            if _is_plain(value) or (isinstance(value, FunctionType | type) and value.__module__ == function.__module__)
-        }
+        return self._what_can_be({name: function.__globals__[name] for name in names})
+
+    def _what_can_be(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the values that can be described."""
+        found = {}
+        for name, value in values.items():
+            with contextlib.suppress(UnstableError):
+                found[name] = self.describe(value)
+        return found
 
 
 def digest(content: bytes) -> str:
@@ -224,16 +241,11 @@ def _full_name(value: Any) -> str:
 # Values
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value is data: numbers, text, tensors, and containers of them."""
-    match value:
-        case None | bool() | int() | float() | str() | bytes() | Tensor():
-            return True
-        case list() | tuple() | set() | frozenset():
-            return all(map(_is_plain, value))
-        case dict():
-            return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
-    return isinstance(value, PRINTED)
+def _inner(member: Any) -> Any:
+    """The functions behind a method of any kind."""
+    if isinstance(member, property):
+        return [member.fget, member.fset, member.fdel]
+    return member.__func__ if isinstance(member, classmethod | staticmethod) else member
 
 
 def _sorted(parts: Any) -> list[Any]:
@@ -241,8 +253,8 @@ def _sorted(parts: Any) -> list[Any]:
 
 
 def _tensor_digest(value: Tensor) -> str:
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-        raise UnstableError(f"a tensor of layout {value.layout}")
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta or is_lazy(value):
+        raise UnstableError(f"a tensor of another kind than usual, {type(value).__name__} of layout {value.layout}")
     flat = value.cpu().resolve_conj().resolve_neg().contiguous()
     return digest(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()))
 
@@ -252,9 +264,13 @@ def _reduce(value: Any) -> list[Any]:
     try:
         if type(value) is object:
             raise TypeError
-        kept = value.__reduce_ex__(4)
+        reduce = copyreg.dispatch_table.get(type(value))
+        kept = reduce(value) if reduce is not None else value.__reduce_ex__(4)
     except Exception:  # whatever an object says that is not meant to be kept
         raise UnstableError(repr(value)) from None
     if isinstance(kept, str):
+        if "<" in kept:  # a name within a function, which several values have
+            raise UnstableError(repr(value))
         return [_full_name(type(value)), kept]
-    return [list(part) if hasattr(part, "__next__") else part for part in kept]
+    parts: Iterable[Any] = kept
+    return [list(part) if isinstance(part, Iterator) else part for part in parts]
