@@ -27,7 +27,7 @@ LAYOUTS = {data_set.HDF5.name: data_set.HDF5 for data_set in DATA_SETS}
 FOLDERS = tuple(dict.fromkeys(each.FOLDERS for each in (scannet, argoverse2, waymo, nuscenes, sun_rgbd)))
 TRAINED = ("scannet", "argoverse2", "waymo")
 TESTED = ("nuscenes", "sunrgbd")
-#: ``"zero-shot"``, as in the paper: SUN RGB-D is tested on without the frames that come from NYU Depth V2, 4,396 of its
+#: ``"zero-shot"``, as in the paper: SUN RGB-D without the frames that come from NYU Depth V2, which leaves 4,396 of its
 #: 5,050. ``"zero-shot-all"``: with them.
 PROTOCOLS = ("zero-shot", "zero-shot-all")
 
