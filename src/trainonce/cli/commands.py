@@ -38,7 +38,7 @@ def compare(asked: argparse.Namespace) -> int:
         print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
     summary = study.run(workers=asked.workers, device=asked.device)
     print(f"\n{sentences.text_table(summary)}\n")
-    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.search_cost(summary))
+    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
     for text in filter(None, texts):
         print(textwrap.fill(text, 100) + "\n")
     if warned := _warnings(study):

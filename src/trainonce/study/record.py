@@ -46,6 +46,7 @@ def check_format(found: Any) -> None:
 class Record:
     """What is known of a trial that ended.
 
+    ``total`` is what the weights summed to before they were divided by it; only some peers have another than 1.
     ``diverged``: it ended with a metric that is not finite, which counts as its result. ``failed``: it raised, or its
     process died; it will be run again.
     """
@@ -58,6 +59,7 @@ class Record:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reports: Sequence[tuple[int, Mapping[str, float]]] = ()
     weights: Sequence[float] = ()
+    total: float = 1.0
     seconds: float = 0.0
     fraction: float = 1.0
     ended: float = 0.0
@@ -79,6 +81,7 @@ class Record:
         known["reports"] = tuple((step, _numbers(values)) for step, values in content.get("reports", ()))
         known["metrics"] = _numbers(content.get("metrics", {}))
         known["weights"] = tuple(float(w) for w in content.get("weights", ()))
+        known["total"] = float(content.get("total", 1.0))
         return cls(**known)
 
 

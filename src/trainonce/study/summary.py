@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from trainonce.study.plans import Kind
 
+SINGLE = ("learned", "fixed", "peer")  # the kinds of plans that train once
 MARGIN = 0.02  # of the reference's mean, where the task names no margin
 
 
@@ -106,6 +107,7 @@ class Row:
 
     plan: str
     kind: Kind
+    seeds: frozenset[int]
     outcomes: tuple[Outcome, ...]
     chosen: Outcome
     cost: float
@@ -163,14 +165,36 @@ class Summary:
         """What the others are compared with: the best point of the grid, or of the first other set of points."""
         return _reference(self.rows)
 
-    @property
+    @functools.cached_property
     def ranked(self) -> tuple[Row, ...]:
         """The rows that stand for one result, best first, those that diverged in a seed behind the others.
 
-        Sweeps show many results and rank nowhere.
+        Each is ranked by its mean difference to :attr:`anchor` on the seeds that both have, so that no plan gains by
+        having easier seeds; one that shares no seed with it comes last. Sweeps show many results and rank nowhere.
         """
+        rows, anchor = [row for row in self.rows if row.kind != "sweep" and row.chosen.report], self.anchor
+
+        def place(row: Row) -> tuple[bool, bool, float]:
+            found = None if anchor is None else self.compare(row, anchor)
+            return row.chosen.diverged > 0, found is None, 0.0 if found is None else -found.mean
+
+        return tuple(sorted(rows, key=place))
+
+    @property
+    def anchor(self) -> Row | None:
+        """The row by which the others are ranked: the reference, or else the first of those with the most seeds."""
         rows = [row for row in self.rows if row.kind != "sweep" and row.chosen.report]
-        return tuple(sorted(rows, key=lambda row: (row.chosen.diverged > 0, -self.task.sign * row.chosen.mean)))
+        return self.reference or max(rows, key=lambda row: len(row.chosen.report), default=None)
+
+    def has_other_seeds(self, row: Row) -> bool:
+        """Whether a row was asked for other seeds than the one by which it is ranked."""
+        return self.anchor is not None and row.seeds != self.anchor.seeds
+
+    @functools.cached_property
+    def best_single(self) -> Row | None:
+        """Of the plans that train once, the one that the selecting split prefers."""
+        rows = {id(row.chosen): row for row in self.rows if row.kind in SINGLE and row.chosen.report}
+        return rows[id(best([row.chosen for row in rows.values()], self.task))] if rows else None
 
     @property
     def without_result(self) -> tuple[Row, ...]:
@@ -204,6 +228,7 @@ class Summary:
         return Row(
             plan["name"],
             plan["kind"],
+            frozenset(seeds),
             tuple(outcomes),
             chosen,
             math.fsum(record.fraction for record in spent) / len(seeds),
@@ -245,12 +270,8 @@ class Summary:
     def _compare(self, row: Row, reference: Row | None) -> Row:
         if reference is None or row.kind == "sweep":
             return row
-        ours, theirs, sign = row.chosen.report, reference.chosen.report, self.task.sign
-        common = sorted(set(ours) & set(theirs))
-        difference = (
-            paired_interval([sign * (ours[s] - theirs[s]) for s in common]) if common and row is not reference else None
-        )
-        better = [o for o in reference.outcomes if _is_better(o, row.chosen, sign)]
+        difference = None if row is reference else self.compare(row, reference)
+        better = [o for o in reference.outcomes if _is_better(o, row.chosen, self.task.sign)]
         return dataclasses.replace(row, difference=difference, beaten_by=len(better) if row.chosen.ended else None)
 
     @property
@@ -265,12 +286,23 @@ class Summary:
         """How many points of the reference's plan have an outcome."""
         return sum(bool(o.ended) for o in self.reference.outcomes) if self.reference else 0
 
-    def verdict(self, row: Row) -> str:
-        """What the interval of the difference says, against the margin."""
-        interval, reference = row.difference, self.reference
-        if interval is None or interval.seeds < 2:
+    def compare(self, one: Row, other: Row) -> Interval | None:
+        """How much better the one does on the seeds that both have; None if they share none."""
+        ours, theirs = one.chosen.report, other.chosen.report
+        common = sorted(set(ours) & set(theirs))
+        return paired_interval([self.task.sign * (ours[s] - theirs[s]) for s in common]) if common else None
+
+    def verdict(self, row: Row, other: Row | None = None) -> str:
+        """What the interval of the difference to another row, by default the reference, says against the margin.
+
+        ``"better"``, ``"not worse"`` (by more than the margin), ``"slightly worse"`` (worse, but perhaps within the
+        margin), ``"worse"``, ``"undecided"``, ``"diverged"``; nothing where there is no interval.
+        """
+        other = other or self.reference
+        interval = None if other is None or row is other else self.compare(row, other)
+        if other is None or interval is None or interval.seeds < 2:
             return ""
-        if row.chosen.lost or (reference is not None and reference.chosen.lost):
+        if row.chosen.lost or other.chosen.lost:
             return "diverged"
         if interval.low == interval.high:  # no spread: a coincidence, or a task that ignores its seed
             return "undecided"
@@ -278,7 +310,9 @@ class Summary:
             return "better"
         if interval.low >= -self.margin:
             return "not worse"
-        return "worse" if interval.high < -self.margin else "undecided"
+        if interval.high < -self.margin:
+            return "worse"
+        return "slightly worse" if interval.high < 0 else "undecided"
 
     def expected_trainings(self, row: Row) -> float | None:
         """How many points of the reference's plan, tried in random order, it takes on average to do as well as the row.

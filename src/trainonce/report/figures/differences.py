@@ -46,7 +46,7 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
             mean = min(max(d.mean, -reach), reach)
             marker = "o" if mean == d.mean else "<" if d.mean < 0 else ">"
             axes.plot([mean], [y], marker, color=colour, markersize=7, clip_on=False, gid=f"difference {row.plan}")
-        margin = sentences.number(summary.margin, sentences.decimal_places(summary))
+        margin = sentences.amount(summary.margin)
         set_titles(
             axes,
             rows,

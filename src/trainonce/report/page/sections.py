@@ -52,18 +52,17 @@ def comparison(summary: Summary) -> str:
     return (
         markup.table(sentences.table(summary), "comparison of the plans", classes)
         + markup.paragraph(" ".join(notes), "quiet")
-        + markup.paragraph(sentences.search_cost(summary))
+        + "".join(markup.paragraph(notice) for notice in sentences.notices(summary))
+        + markup.paragraph(sentences.details(summary))
         + _plans_without_result(summary)
     )
 
 
 def _plans_without_result(summary: Summary) -> str:
-    """The plans that have trials and no result, and the seeds in which controls are left out."""
+    """The plans that have trials and no result."""
     rows = summary.without_result
     texts = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
-    return markup.paragraph(f"Plans without a result: {'; '.join(texts)}." if texts else "") + markup.paragraph(
-        " ".join(sentences.left_out(summary))
-    )
+    return markup.paragraph(f"Plans without a result: {'; '.join(texts)}." if texts else "")
 
 
 def controls(summary: Summary) -> str:
@@ -135,9 +134,7 @@ def _trials(count: int) -> str:
 def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
     """How the study was run, so that a reader can judge and repeat it."""
     task, records = summary.task, [trial.record for trial in trials]
-    margin = (
-        f"{sentences.number(summary.margin, sentences.decimal_places(summary))}{f' {task.unit}' if task.unit else ''}"
-    )
+    margin = f"{sentences.amount(summary.margin)}{f' {task.unit}' if task.unit else ''}"
     source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the reference's mean"
     statuses = Counter(trial.record.status for trial in trials if trial.last)
     versions = Counter(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in records)

@@ -99,7 +99,7 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
     if status != "failed":
         for name in (layout.CHECKPOINT, layout.SPENT):
             (folder / name).unlink(missing_ok=True)
-    weights = _last_weights(trial, status)
+    weights, total = _last_weights(trial, status)
     if not all(map(math.isfinite, weights)):
         warned.append("The weights were not finite at the end: some loss was not, or its gradient.")
     fraction, seconds = _cost(trial, status, start)
@@ -112,6 +112,7 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
         metrics=metrics,
         reports=[] if trial is None else trial.reports,
         weights=weights,
+        total=total,
         seconds=round(seconds, 3),
         fraction=round(fraction, 4),
         ended=time.time(),
@@ -132,16 +133,16 @@ def _clear(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _last_weights(trial: Trial | None, status: Status) -> Sequence[float]:
-    """The weights that a trial ended with; none where it had no criterion, or its device failed."""
+def _last_weights(trial: Trial | None, status: Status) -> tuple[Sequence[float], float]:
+    """The weights that a trial ended with, and their sum; none where it had no criterion, or its device failed."""
     if trial is None or trial._criterion is None:
-        return []
+        return [], 1.0
     try:
-        return trial._criterion.weights.tolist()
+        return trial._criterion.weights.tolist(), float(getattr(trial._criterion, "total", 1.0))
     except RuntimeError:
         if status != "failed":  # of a device that failed nothing can be read
             raise
-        return []
+        return [], 1.0
 
 
 def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:

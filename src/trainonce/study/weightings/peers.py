@@ -144,6 +144,7 @@ class PeerLoss(FixedLoss):
         self.epoch = 1
         self._steps = 0
         self._stepped_on = False  # FAMO waits for the losses after a step
+        self._total, self._factor = torch.ones(()), torch.ones(())
         self._draws = type(scalarizer).__name__ == PEERS["random-weights"].scalarizer
         self._random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
 
@@ -165,15 +166,29 @@ class PeerLoss(FixedLoss):
         self._stepped_on = False
         values.register_hook(self._show_weights)  # type: ignore[no-untyped-call]
         if not self._draws:
-            return self.scalarizer(values) * self.scale  # type: ignore[no-any-return]
+            return self._follow(self.scalarizer(values)) * self.scale
         # From a random state of its own: the task's batches are the seed's, whatever the plan.
         devices = [values.device] if values.is_cuda else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self._random)))
-            return self.scalarizer(values) * self.scale  # type: ignore[no-any-return]
+            return self._follow(self.scalarizer(values)) * self.scale
+
+    @property
+    def total(self) -> Tensor:
+        """What the weights summed to before they were divided by it: of some methods it grows or shrinks."""
+        return self._total
+
+    def _follow(self, value: Tensor) -> Tensor:
+        """Let backward note by what it multiplies the gradient: accumulation, GradScaler, ``scale``."""
+        value.register_hook(self._keep_factor)  # type: ignore[no-untyped-call]
+        return value
+
+    def _keep_factor(self, gradient: Tensor) -> None:
+        self._factor = gradient.detach()
 
     def _show_weights(self, gradient: Tensor) -> None:
         with torch.no_grad():
+            self._total = gradient.sum() / self._factor
             self.fixed.copy_(gradient / gradient.sum())
             self._show()
 
