@@ -299,8 +299,10 @@ class Summary:
         margin), ``"worse"``, ``"undecided"``, ``"diverged"``; nothing where there is no interval.
         """
         other = other or self.reference
-        interval = None if other is None or row is other else self.compare(row, other)
-        if other is None or interval is None or interval.seeds < 2:
+        if other is None or row is other:
+            return ""
+        interval = row.difference if other is self.reference else self.compare(row, other)
+        if interval is None or interval.seeds < 2:
             return ""
         if row.chosen.lost or other.chosen.lost:
             return "diverged"

@@ -41,7 +41,11 @@ def _without_single(summary: Summary) -> str:
     ours = summary.one_shot
     if ours is None:
         return "There is no run with learned weights: add the plan one-shot."
-    return f"One run with learned weights has no result{missing_seeds(ours.chosen)}."
+    text = f"One run with learned weights has no result{missing_seeds(ours.chosen)}"
+    reference = summary.reference
+    return (
+        f"{text}." if reference is None else f"{text}; {_points(summary, reference)} has {_search(summary, reference)}."
+    )
 
 
 def _without_search(summary: Summary, best: Row) -> str:
@@ -66,7 +70,7 @@ AGAINST_SEARCH = {
 
 
 def _against_search(summary: Summary, best: Row, reference: Row) -> str:
-    subject, points = _subject(summary, best), f"the best of {summary.reference_size} {_kind(reference)} points"
+    subject, points = _subject(summary, best), _points(summary, reference)
     if best.chosen.weighting is not None and best.chosen.weighting == reference.chosen.weighting:
         return f"{subject} {subject.be} {points} here, with {_result(summary, best)}: you need not search."
     complete = best.cost and not reference.lacking and not best.lacking
@@ -77,7 +81,7 @@ def _against_search(summary: Summary, best: Row, reference: Row) -> str:
         **subject._asdict(),
         points=points,
         ours=_result(summary, best),
-        theirs=_value(summary, reference) + cost,
+        theirs=_search(summary, reference) + cost,
         seeds=len(set(best.chosen.report) & set(reference.chosen.report)),
     )
 
@@ -139,6 +143,16 @@ def _result(summary: Summary, row: Row) -> str:
     return f"{summary.task.report} {summary.task.metric} {_value(summary, row)}"
 
 
+def _points(summary: Summary, reference: Row) -> str:
+    return f"the best of {summary.reference_size} {_kind(reference)} points"
+
+
+def _search(summary: Summary, reference: Row) -> str:
+    """The result of a search, and what is missing of it."""
+    missing = f" ({reference.lacking} of its {sum(reference.counts.values())} trainings are missing)"
+    return _value(summary, reference) + (missing if reference.lacking else "")
+
+
 def _kind(reference: Row) -> str:
     return "grid" if reference.plan.startswith("grid") else "random"
 
@@ -154,9 +168,10 @@ def details(summary: Summary) -> str:
     n, task = summary.reference_size, summary.task
     same = ours.chosen.ended == reference.chosen.ended
     where = task.report if same else f"{task.report}, on the seeds that both have,"
-    text = f"{ours.beaten_by} of the {n} {_kind(reference)} points did better on {where} than the learned weights"
-    if reference.lacking:
-        text += f" ({reference.lacking} of {sum(reference.counts.values())} trainings are missing)"
+    text = (
+        f"The best {_kind(reference)} point is the one that is best on {task.select}; {ours.beaten_by} of the {n} did "
+        f"better on {where} than the learned weights"
+    )
     expected = summary.expected_trainings(ours)
     if expected is None:
         return f"{text}."
@@ -168,7 +183,8 @@ def evidence(summary: Summary) -> str:
     reference, best, ours = summary.reference, summary.best_single, summary.one_shot
     if reference is None:
         return ""
-    pairs = [(row, reference) for row in (best, ours) if row is not None and (row is best or ours is not best)]
+    rows = [row for row in (best, None if ours is best else ours) if row is not None]
+    pairs = [(row, reference) for row in rows]
     pairs += [(ours, best)] if ours is not None and best is not None and ours is not best else []
     found = [text for one, other in pairs if (text := _difference(summary, one, other))]
     if not found:
@@ -176,11 +192,13 @@ def evidence(summary: Summary) -> str:
     seeds = max(len(row.chosen.report) for row, _ in pairs)
     if seeds < 2:
         return f"One seed says nothing about the spread: {MORE_SEEDS}."
+    lost = "Where seeds have diverged, the difference on the others decides nothing. "
+    before = lost if any(row.chosen.lost for row in (*rows, reference)) else ""
     p = smallest_p(seeds)
     caution = f" With {seeds} seeds an exact paired test cannot go below p = {p:.3g}." if p > 0.05 else ""
     unit = f" {summary.task.unit}" if summary.task.unit else ""
     return (
-        f"Differences on the same seeds with 95 % intervals, positive where the first is better; the margin is "
+        f"{before}Differences on the same seeds with 95 % intervals, positive where the first is better; the margin is "
         f"{amount(summary.margin)}{unit}: {'; '.join(found)}.{caution}"
     )
 

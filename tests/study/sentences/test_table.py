@@ -1,0 +1,95 @@
+"""The table and its notes: whom it ranks on which seeds, what it shows of weights, and what it warns of."""
+
+import pytest
+from _toy import TASK
+
+from trainonce.study import Record, Summary, sentences
+from trainonce.study.sentences.table import weights_cell
+from trainonce.study.weightings import Fixed, key_of
+from trainonce.study.weightings.peers import Peer
+
+UNIFORM, BASE, GRID = Fixed.of((1.0, 1.0)), Fixed.of((1.0, 0.0)), Fixed.of((1.0, 0.5))
+PLANS = {"grid": ("set", GRID), "uniform": ("fixed", UNIFORM), "base": ("fixed", BASE), "uw": ("peer", Peer("uw"))}
+
+
+def study(weights=None, totals=None, **results):
+    """A study of plans with given test results by seed."""
+    records, plans = [], []
+    for name, by_seed in results.items():
+        kind, weighting = PLANS[name]
+        plans.append({"name": name, "kind": kind, "points": [weighting.to_json()], "seeds": sorted(by_seed)})
+        for seed, value in by_seed.items():
+            ended = (weights or {}).get(seed, (0.5, 0.5))
+            metrics = {"validation/score": value, "test/score": value}
+            more = {"weights": ended, "total": (totals or {}).get(seed, 1.0), "seconds": 1.0}
+            records.append(Record(key_of("id", weighting, seed), "toy", weighting, seed, "done", metrics, **more))
+    return Summary({"task": TASK, "plans": plans}, records)
+
+
+HARD = {seed: 80.0 + seed for seed in range(10)}  # later seeds are easier, for all plans alike
+
+
+def test_a_plan_with_easier_seeds_does_not_rank_above_a_better_one():
+    easy = {seed: HARD[seed] - 1 for seed in (7, 8, 9)}  # 1 worse on each seed, and a higher mean
+    found = study(grid=HARD, uniform=easy)
+    assert found.rows[1].chosen.mean > found.reference.chosen.mean
+    assert [row.plan for row in found.ranked] == ["grid", "uniform"]
+    assert [line[0] for line in sentences.table(found)[1:]] == ["grid *", "uniform +"]
+    (note,) = sentences.notices(found)
+    assert note == (
+        "+ other seeds than grid, which has seeds 0 to 9: uniform has seeds 7 to 9. Plans are ranked by their "
+        "difference to grid on the seeds that both have."
+    )
+    assert "uniform has seeds 7 to 9" in sentences.text_table(found)
+
+
+def test_without_a_grid_plans_are_ranked_with_the_one_that_has_most_seeds():
+    found = study(uniform={0: 81.5, 1: 82.5}, base=HARD)
+    assert found.anchor.plan == "base"
+    assert [row.plan for row in found.ranked] == ["uniform", "base"]
+
+
+def test_a_plan_that_shares_no_seed_comes_last():
+    found = study(grid={0: 80.0, 1: 81.0}, uniform={5: 99.0}, base={0: 70.0, 1: 71.0})
+    assert [row.plan for row in found.ranked] == ["grid", "base", "uniform"]
+    assert found.ranked[-1].difference is None
+
+
+def test_the_same_seeds_need_no_mark():
+    found = study(grid=HARD, uniform=HARD)
+    assert sentences.notices(found) == []
+    assert not any("+" in line[0] for line in sentences.table(found))
+
+
+@pytest.mark.parametrize(
+    ("values", "outlier"),
+    [
+        ([0.7, 0.71, 0.72], False),
+        ([0.7, 0.71, 40000.0], True),
+        ([-40000.0, 0.7, 0.7], True),
+        ([0.7, 0.7, 0.9], False),  # within ten times the margin
+        ([0.7, 40000.0], False),  # of two nobody knows which
+        ([1.0, 20.0, 40.0], False),  # a wide spread is no outlier
+    ],
+)
+def test_a_seed_that_is_far_from_the_others_is_named(values, outlier):
+    found = study(uniform=dict(enumerate(values)), grid=dict(enumerate([0.7] * len(values))))
+    notes = sentences.notices(found)
+    assert bool(notes) is outlier
+    if outlier:
+        assert notes[0].startswith("uniform: seed ")
+        assert "is an outlier with" in notes[0]
+        assert f"{40000:.4g}".lstrip("-") in notes[0]
+
+
+def test_weights_that_differ_over_the_seeds_are_a_range():
+    same = study(weights={0: (0.5, 0.5), 1: (0.52, 0.48)}, uniform={0: 1.0, 1: 2.0})
+    other = study(weights={0: (0.9, 0.1), 1: (0.3, 0.7)}, uniform={0: 1.0, 1: 2.0})
+    assert weights_cell(same.rows[0].chosen) == "0.51 : 0.49"
+    assert weights_cell(other.rows[0].chosen) == "0.30 to 0.90 : 0.10 to 0.70"
+
+
+def test_a_sum_that_is_not_1_is_shown():
+    found = study(totals={0: 12.0, 1: 12.02}, uw={0: 1.0, 1: 2.0})
+    assert weights_cell(found.rows[0].chosen) == "0.50 : 0.50 (sum 12.01)"
+    assert "sum" not in weights_cell(study(uniform={0: 1.0}).rows[0].chosen)
