@@ -51,7 +51,7 @@ def sweeps(summary: Summary) -> list[list[str]]:
                     "" if number else row.plan,
                     outcome.label,
                     typeset(result) + sentences.missing_seeds(outcome),
-                    " : ".join(f"{w:.2f}" for w in outcome.weights),
+                    sentences.weights_cell(outcome),
                 ]
             )
     return rows

@@ -71,7 +71,7 @@ def test_a_script_learns(name, terms, steps, capsys):
 def test_the_study_answers_and_writes_its_report(tmp_path, capsys):
     load("own_study").main(steps=30, seeds=2, out=tmp_path / "study")
     printed = capsys.readouterr().out
-    assert "One run with learned weights: " in printed.splitlines()[-1]
+    assert "ne run with learned weights" in printed.splitlines()[-1]
     assert "best of 3 grid points" in printed.splitlines()[-1]
     assert "<svg" in (tmp_path / "study" / "report.html").read_text(encoding="utf-8")
     rows = {row.plan: row.chosen for row in Summary.read(tmp_path / "study").rows}
@@ -106,6 +106,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     namespace = {"__name__": "notebook"}
     for cell in cells():
         exec("".join(cell["source"]), namespace)
-    assert "One run with learned weights: " in capsys.readouterr().out
+    assert "ne run with learned weights" in capsys.readouterr().out
     assert (tmp_path / "out" / "digits_study" / "report.html").is_file()
     assert namespace["summary"].one_shot.chosen.mean > namespace["summary"].rows[-1].chosen.mean  # the base alone

@@ -79,9 +79,9 @@ def test_compare_end_to_end(tmp_path, capsys):
     assert "10 trials: one-shot, grid(0.1,1); seeds 0 to 1." in text
     assert len(re.findall(r"^ +\d+ s +\d+/10 ", text, re.M)) == 10  # a line for each trial
     assert re.search(r"^plan +test error +difference", text, re.M)
-    assert "One run with learned weights:" in text
+    assert re.search(r"one run with learned weights.* the\s+best\s+of\s+4\s+grid\s+points", text, re.I | re.S)
     assert f"Report: {out / 'report.html'}" in text
-    assert "One run with learned weights:" in (out / "report.html").read_text()
+    assert "best of 4 grid points" in (out / "report.html").read_text()
     assert len(Store(out).read()) == 10
     assert max(map(len, text.splitlines())) <= 110
 
