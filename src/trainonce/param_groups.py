@@ -1,4 +1,4 @@
-"""Putting the exponents into a parameter group of their own, in any torch optimizer that can hold one."""
+"""A parameter group of its own for what a criterion learns, in any torch optimizer that can hold one."""
 
 from __future__ import annotations
 
@@ -48,20 +48,26 @@ def check_optimizer(optimizer: object, exponents: nn.Parameter) -> None:
 
 
 def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None, decay: float) -> int:
-    """Give the exponents a group of their own and return its index.
+    """Give the exponents a group of their own and return its index."""
+    index = own_group(optimizer, exponents, "exponents", lr)
+    optimizer.param_groups[index][DECAY] = decay
+    return index
 
-    A group from an earlier attach is used again (a copied or resumed optimizer); exponents that came in with
-    ``model.parameters()`` are taken out of the model's group.
+
+def own_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: float | Tensor | None = None) -> int:
+    """Give a parameter of a criterion a group of its own, without weight decay, and return the group's index.
+
+    A group from an earlier attach is used again (a copied or resumed optimizer); a parameter that came in with
+    ``model.parameters()`` is taken out of the model's group.
     """
-    _take_out(optimizer, exponents)
-    found = [i for i, group in enumerate(optimizer.param_groups) if _holds_only(group, exponents)]
+    _take_out(optimizer, parameter)
+    found = [i for i, group in enumerate(optimizer.param_groups) if _holds_only(group, parameter)]
     if not found:
-        optimizer.add_param_group(_new_group(optimizer, exponents, lr))
+        optimizer.add_param_group(_new_group(optimizer, parameter, name, lr))
         found = [len(optimizer.param_groups) - 1]
-        _start_adagrad(optimizer, exponents)
+        _start_adagrad(optimizer, parameter)
     elif lr is not None:
         optimizer.param_groups[found[0]]["lr"] = _copy_rate(lr)
-    optimizer.param_groups[found[0]][DECAY] = decay
     return found[0]
 
 
@@ -94,7 +100,7 @@ def _rate_on_schedule(saved: dict[str, Any], added: dict[str, Any]) -> Any:
     return own * (now / start)
 
 
-def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None) -> dict[str, Any]:
+def _new_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: float | Tensor | None) -> dict[str, Any]:
     first = optimizer.param_groups[0]
     # The model's own settings, also where its group departs from the optimizer's defaults; never its weight decay.
     group: dict[str, Any] = {key: first[key] for key in optimizer.defaults if key in first}
@@ -104,10 +110,10 @@ def _new_group(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor
     if "weight_decay" in group:
         group["weight_decay"] = 0.0
     if group.get("foreach", True) is None and not group.get("fused"):
-        _choose_variant(group, optimizer, exponents)
+        _choose_variant(group, optimizer, parameter)
     group["name"] = _free_name(optimizer)
     named = "param_names" in first
-    group["params"] = [(f"{group['name']}.exponents", exponents)] if named else [exponents]
+    group["params"] = [(f"{group['name']}.{name}", parameter)] if named else [parameter]
     return group
 
 
@@ -116,25 +122,25 @@ def _copy_rate(rate: float | Tensor) -> float | Tensor:
     return rate.clone() if isinstance(rate, Tensor) else rate
 
 
-def _choose_variant(group: dict[str, Any], optimizer: Optimizer, exponents: nn.Parameter) -> None:
+def _choose_variant(group: dict[str, Any], optimizer: Optimizer, parameter: nn.Parameter) -> None:
     """Where the user left it open, the cheapest way to step one small vector: many-tensor operators gain nothing."""
     can_fuse = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
-    if can_fuse and group["fused"] is None and type(exponents) is torch.nn.Parameter and exponents.is_cuda:
+    if can_fuse and group["fused"] is None and type(parameter) is torch.nn.Parameter and parameter.is_cuda:
         group["fused"] = True
     else:
         group["foreach"] = False
 
 
-def _start_adagrad(optimizer: Optimizer, exponents: nn.Parameter) -> None:
+def _start_adagrad(optimizer: Optimizer, parameter: nn.Parameter) -> None:
     """Before torch 2.13, Adagrad makes the state of the parameters it is built with and of no others."""
-    if isinstance(optimizer, torch.optim.Adagrad) and not optimizer.state[exponents]:
+    if isinstance(optimizer, torch.optim.Adagrad) and not optimizer.state[parameter]:
         start = optimizer.param_groups[-1]["initial_accumulator_value"]
-        optimizer.state[exponents] = {"step": torch.tensor(0.0), "sum": torch.full_like(exponents, start)}
+        optimizer.state[parameter] = {"step": torch.tensor(0.0), "sum": torch.full_like(parameter, start)}
 
 
-def _take_out(optimizer: Optimizer, exponents: nn.Parameter) -> None:
+def _take_out(optimizer: Optimizer, parameter: nn.Parameter) -> None:
     for group in optimizer.param_groups:
-        at = [i for i, p in enumerate(group["params"]) if p is exponents]
+        at = [i for i, p in enumerate(group["params"]) if p is parameter]
         if at and len(group["params"]) > 1:
             del group["params"][at[0]]
             if "param_names" in group:
@@ -145,8 +151,8 @@ def _take_out(optimizer: Optimizer, exponents: nn.Parameter) -> None:
                 group["weight_decay"] = 0.0
 
 
-def _holds_only(group: dict[str, Any], exponents: nn.Parameter) -> bool:
-    return len(group["params"]) == 1 and group["params"][0] is exponents
+def _holds_only(group: dict[str, Any], parameter: nn.Parameter) -> bool:
+    return len(group["params"]) == 1 and group["params"][0] is parameter
 
 
 def _free_name(optimizer: Optimizer) -> str:

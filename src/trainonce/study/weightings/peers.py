@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from trainonce import param_groups
 from trainonce.errors import InputError
 from trainonce.extras import require
 from trainonce.fixed import FixedLoss
@@ -123,8 +124,8 @@ class Peer(Weighting):
         criterion.epoch = self.epoch or max(1, (steps or EPOCHS * 100) // EPOCHS)
         attachment = super().attach(optimizer, criterion, history, steps)
         if self.method in ("uw", "imtl-l"):  # FAMO steps its own weights, the others have none
-            own = {"params": list(criterion.scalarizer.parameters()), "lr": optimizer.param_groups[0]["lr"]}
-            optimizer.add_param_group(own | ({"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}))
+            for name, parameter in criterion.scalarizer.named_parameters():
+                param_groups.own_group(optimizer, parameter, name)
         return attachment
 
 
