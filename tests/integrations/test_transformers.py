@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from _problem import DECAY, EXPONENTS_LR, LR, Case, Net, data, optimizer, plain, terms
+from _problem import DECAY, EXPONENTS_LR, INIT, LR, TERMS, Case, Net, data, optimizer, plain, terms
 from _transformers import Model, StopAfter, arguments, collate
 from _transformers_runs import CASE, EVALUATED, exponents, exponents_in, make, trained
 from accelerate import DistributedType
@@ -121,6 +121,60 @@ def test_evaluation_does_not_disturb(tmp_path):
     assert logged[0] == logged[1]
 
 
+def evaluated(trainer, count=20):
+    """Evaluate on so many samples, in batches of 8, and return what each term is on average."""
+    x, y = (tensor[:count] for tensor in data(Case(steps=3)).tensors)
+    found = trainer.evaluate(torch.utils.data.TensorDataset(x, y))
+    with torch.no_grad():
+        return found, {name: value.item() for name, value in terms(trainer.model.net(x), y).items()}
+
+
+@pytest.mark.parametrize("count", [20, 24])
+def test_an_evaluation_logs_the_mean_of_each_term_over_its_samples(tmp_path, count):
+    trainer = trained(tmp_path, label_names=["y"])
+    found, expected = evaluated(trainer, count)
+    assert {name: found[f"eval_loss/{name}"] for name in expected} == pytest.approx(expected, rel=1e-6)
+    weighted = sum(weight * expected[name] for name, weight in trainer.model.criterion.as_dict().items())
+    assert found["eval_loss"] == pytest.approx(weighted, rel=1e-6)
+    fit, *others = expected.values()
+    assert found["eval_reference"] == pytest.approx((fit + INIT * sum(others)) / (1 + 2 * INIT), rel=1e-6)
+    assert trainer.state.log_history[-1]["eval_loss/fit"] == found["eval_loss/fit"]
+    assert not trainer.model.criterion._forward_pre_hooks
+
+
+def test_a_prediction_names_its_terms_as_it_names_its_loss(tmp_path):
+    trainer = trained(tmp_path, label_names=["y"])
+    metrics = trainer.predict(data(Case(steps=1))).metrics
+    assert {f"test_loss/{name}" for name in TERMS} < set(metrics)
+
+
+class Sometimes(Model):
+    """Its last term is absent from batches of less than 8 samples."""
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        return {"loss": self.criterion(terms(self.net(x), y) | ({} if len(x) == 8 else {"even": None}))}
+
+
+def test_a_term_that_is_absent_from_a_batch_does_not_count_there(tmp_path):
+    trainer = trained(tmp_path, model=Sometimes(CASE), label_names=["y"])
+    x, y = data(Case(steps=3)).tensors
+    found, expected = evaluated(trainer)
+    with torch.no_grad():
+        full = terms(trainer.model.net(x[:16]), y[:16])["even"].item()
+    assert found["eval_loss/even"] == pytest.approx(full, rel=1e-6)
+    assert found["eval_loss/fit"] == pytest.approx(expected["fit"], rel=1e-6)
+
+
+def test_a_model_that_is_evaluated_without_its_criterion_logs_no_terms(tmp_path):
+    class Silent(Model):
+        def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+            return super().forward(x, y) if self.training else {"loss": self.net(x).mean()}
+
+    found, _ = evaluated(trained(tmp_path, model=Silent(CASE), label_names=["y"]))
+    assert "eval_loss" in found
+    assert not [name for name in found if "/" in name or "reference" in name]
+
+
 # Checkpoints
 
 
@@ -140,15 +194,16 @@ def test_resuming_is_exact_with_the_default_optimizer(tmp_path):
     assert exponents(resumed) == exponents(whole)
 
 
-def test_the_best_model_has_its_weights(tmp_path):
+@pytest.mark.parametrize("metric", ["loss", "reference"])
+def test_the_best_model_has_its_weights(tmp_path, metric):
     trainer = trained(
         tmp_path,
         learning_rate=LR,
         save_strategy="steps",
         save_steps=1,
         load_best_model_at_end=True,
-        metric_for_best_model="loss",
-        greater_is_better=True,  # the loss falls, so the first is taken for the best
+        metric_for_best_model=metric,
+        greater_is_better=True,  # it falls, so the first is taken for the best
         **EVALUATED,
     )
     assert exponents(trainer) == exponents_in(tmp_path / "checkpoint-1")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from _problem import LR, Case, Result, optimizer, plain, result, terms
+from _problem import LR, Case, Result, criterion, data, optimizer, plain, result, terms
 from _tester import Adapter, on_two_processes
 from _transformers import Model, StopAfter
 from accelerate import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.state import PartialState
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from trainonce.integrations.transformers import Trainer
 
@@ -47,6 +48,13 @@ def train_in_compute_loss(folder: Path) -> Result:
     return result(model.net, model.criterion)
 
 
+def evaluate(folder: Path) -> Result:
+    """On whole batches, and on a number of samples that two processes cannot share."""
+    trainer = make(folder, label_names=["y"])
+    whole, uneven = (trainer.evaluate(TensorDataset(*data(CASE)[:count])) for count in (32, 21))
+    return Result([], [], {name: [whole[name], uneven[name]] for name in whole if "loss" in name})
+
+
 class UnderFSDP2(Trainer):
     """On CPUs Accelerate leaves the plugin aside when it starts, and only there: all after it is its own code."""
 
@@ -72,7 +80,12 @@ class Variants(Adapter):
     module = "test_transformers_processes"
 
     def train(self, folder: Path, case: Case) -> Result:
-        named = {"bert": train_bert, "compute_loss": train_in_compute_loss, "fsdp2": train_under_fsdp2}
+        named = {
+            "bert": train_bert,
+            "compute_loss": train_in_compute_loss,
+            "fsdp2": train_under_fsdp2,
+            "terms": evaluate,
+        }
         return named[folder.name](folder)
 
 
@@ -96,6 +109,17 @@ def test_called_in_compute_loss_on_two_processes(tmp_path):
     ranks = on_two(tmp_path, "compute_loss")
     assert ranks[0] == ranks[1]
     assert ranks[0].exponents == pytest.approx(plain(CASE).exponents, abs=1e-6)
+
+
+def test_terms_of_an_evaluation_are_those_of_all_processes(tmp_path):
+    ranks = on_two(tmp_path, "terms")
+    assert ranks[0] == ranks[1]
+    for name, (alone, _) in evaluate(tmp_path).logged.items():
+        assert ranks[0].logged[name][0] == pytest.approx(alone, rel=1e-5)
+    total, *each = (torch.tensor(values) for _, values in sorted(ranks[0].logged.items()))
+    weights = criterion(CASE).as_dict()
+    terms = [weights[name.rpartition("/")[2]] for name in sorted(ranks[0].logged)[1:]]
+    torch.testing.assert_close(total, sum(w * value for w, value in zip(terms, each, strict=True)))
 
 
 def test_fsdp2_on_two_processes(tmp_path):

@@ -11,6 +11,7 @@ from trainonce import attachment as core
 from trainonce import extras, parameters
 from trainonce.composite import CompositeLoss
 from trainonce.integrations import _schedulers
+from trainonce.integrations._evaluation import EvaluationTerms
 from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrap
 from trainonce.text import quoted
 
@@ -39,7 +40,8 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
 
     The exponents get a parameter group of their own without weight decay before the scheduler is made, stay out of
     ``max_grad_norm``, are the same on every process, are logged every ``logging_steps``, and are saved and restored
-    with the model. For a Trainer of your own name this one first: ``class Mine(Trainer, Seq2SeqTrainer)``.
+    with the model. An evaluation logs the mean of each term. For a Trainer of your own name this one first: ``class
+    Mine(Trainer, Seq2SeqTrainer)``.
 
     :param decay: As in :func:`trainonce.attach`. None if you attach to the optimizer that you pass in ``optimizers``.
     :param weights_lr: The exponents' learning rate; by default the model's.
@@ -62,6 +64,7 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         self._weights_lr = weights_lr
         self._preset = preset
         self._attachment: Attachment | None = None
+        self._evaluated: EvaluationTerms | None = None
         _criterion_of(self)
         if self.label_smoother is not None:
             raise ValueError(
@@ -117,6 +120,30 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         if "loss" in logs:  # the training's own log, not one of evaluation
             logs |= _numbers(_criterion_of(self).log_dict())
         super().log(logs, *args, **kwargs)
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
+        given = (dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        with EvaluationTerms(_criterion_of(self)) as found:
+            self._evaluated = found
+            try:
+                output = super().evaluation_loop(*given)
+            finally:
+                self._evaluated = None
+        output.metrics.update(found.means(metric_key_prefix))
+        return output
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        predicted = super().prediction_step(*args, **kwargs)
+        if self._evaluated is not None:  # on every process, whether it called the criterion or not
+            self._evaluated.end_batch(self.args.eval_batch_size, self.args.device, self.accelerator.gather_for_metrics)
+        return predicted
 
 
 class _WithoutExponents:
