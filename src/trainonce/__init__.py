@@ -11,18 +11,41 @@
 >>> _ = optimizer.step()
 """
 
-from trainonce import functional as functional
-from trainonce import health as health
-from trainonce.attachment import Attachment as Attachment
-from trainonce.attachment import attach as attach
-from trainonce.composite import CompositeLoss as CompositeLoss
-from trainonce.fixed import FixedLoss as FixedLoss
-from trainonce.fixed import ReplayLoss as ReplayLoss
-from trainonce.fixed import replay as replay
-from trainonce.history import History as History
-from trainonce.optim import SGDW as SGDW
-from trainonce.parameters import keep_out as keep_out
-from trainonce.parameters import model_parameters as model_parameters
+from typing import TYPE_CHECKING
+
+from trainonce import lazy as _lazy
+
+if TYPE_CHECKING:
+    from trainonce import functional as functional
+    from trainonce import health as health
+    from trainonce import report as report
+    from trainonce import study as study
+    from trainonce.attachment import Attachment as Attachment
+    from trainonce.attachment import attach as attach
+    from trainonce.composite import CompositeLoss as CompositeLoss
+    from trainonce.fixed import FixedLoss as FixedLoss
+    from trainonce.fixed import ReplayLoss as ReplayLoss
+    from trainonce.fixed import replay as replay
+    from trainonce.history import History as History
+    from trainonce.optim import SGDW as SGDW
+    from trainonce.parameters import keep_out as keep_out
+    from trainonce.parameters import model_parameters as model_parameters
+else:
+    __getattr__, __dir__ = _lazy.exports(
+        __name__,
+        {
+            "SGDW": "optim",
+            "Attachment": "attachment",
+            "CompositeLoss": "composite",
+            "FixedLoss": "fixed",
+            "History": "history",
+            "ReplayLoss": "fixed",
+            "attach": "attachment",
+            "keep_out": "parameters",
+            "model_parameters": "parameters",
+            "replay": "fixed",
+        },
+    )
 
 __version__ = "0.1.0"
 

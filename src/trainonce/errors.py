@@ -16,6 +16,10 @@ class InputError(ValueError):
     """
 
 
+class StoppedError(RuntimeError):
+    """A study cannot go on: a finished trial could not be recorded, or the task was changed meanwhile."""
+
+
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Raise an :class:`InputError` for wrong settings, missing packages and unusable files in the ``with`` block."""

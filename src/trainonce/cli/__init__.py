@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
 from typing import TYPE_CHECKING
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING
 from trainonce.cli.arguments import build_parser
 from trainonce.cli.commands import compare, run
 from trainonce.cli.task_argument import Problem, load_task, read_settings
-from trainonce.study import torchrun
-from trainonce.study.runner import StoppedError
+from trainonce.errors import StoppedError
 
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_together(command: Callable[[argparse.Namespace], int], asked: argparse.Namespace) -> int:
     """The command; under torchrun its trials are trained by all processes together, and the first does the rest."""
+    if "RANK" not in os.environ:  # torchrun sets it; without it there is no need for torch yet
+        return command(asked)
+    from trainonce.study import torchrun
+
     with torchrun.process_group(asked.device) as device:
         if device is None:
             return command(asked)

@@ -17,16 +17,13 @@ from trainonce.text import display_width
 if TYPE_CHECKING:
     import argparse
 
-    from trainonce.study import Study
+    from trainonce.study import Study, Summary
 
 #: The plans of a comparison that names none.
 PLANS = "one-shot,grid,uniform,base,final,replay"
 
 
 def compare(asked: argparse.Namespace) -> int:
-    from trainonce.study import sentences
-
-    _check_report(asked)
     study = _study(asked, ",".join(asked.plans or [PLANS]), asked.seeds)
     count = len({key for item in study.items() for key in item.keys})
     task, out = study.task, study.store.shown
@@ -37,10 +34,7 @@ def compare(asked: argparse.Namespace) -> int:
         what = ", ".join(study.changes)
         print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
     summary = study.run(workers=asked.workers, device=asked.device)
-    print(f"\n{sentences.text_table(summary)}\n")
-    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
-    for text in filter(None, texts):
-        print(textwrap.fill(text, 100) + "\n")
+    _print_summary(summary)
     if warned := _warnings(study):
         print(warned)
     if not asked.no_report:
@@ -49,15 +43,15 @@ def compare(asked: argparse.Namespace) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    from trainonce.study import sentences
-    from trainonce.study.schedule import left_out
-
     study = _study(asked, asked.plan, [asked.seed], "-run")
     if len(study.plans) != 1 or len(study.plans[0].weightings) != 1:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task = study.task
     print(f"{task.name}: {task.about}")
     study.run(workers=asked.workers, device=asked.device)
+    from trainonce.study import sentences
+    from trainonce.study.schedule import left_out
+
     (key,) = study.items()[-1].keys
     records = study.store.read()
     if (why := left_out(study.items(), records).get(key)) is not None:
@@ -137,17 +131,31 @@ def explain(asked: argparse.Namespace) -> int:
 
 
 def _study(asked: argparse.Namespace, plan_texts: str, seeds: int | list[int], suffix: str = "") -> Study:
-    from trainonce.study import Study, plans
+    from trainonce.study import plans
 
-    task = load_task(asked.task).using(**read_settings(asked))
     texts = plans.split(plan_texts)
+    plans.check_names(texts)
+    task = load_task(asked.task).using(**read_settings(asked))
+    if not getattr(asked, "no_report", True):
+        _check_report(asked)
     plans.check_different([plans.parse(text, task) for text in texts])  # before a folder is made
+    from trainonce.study import Study  # it imports torch: not for a mistake that can be found without
+
     study = Study(task, asked.out or Path("out") / f"{layout.default_folder(task.name)}{suffix}", seeds=seeds)
     if getattr(asked, "margin", None) is not None:
         study.margin = asked.margin
     for text in texts:
         study.add(text)
     return study
+
+
+def _print_summary(summary: Summary) -> None:
+    from trainonce.study import sentences
+
+    print(f"\n{sentences.text_table(summary)}\n")
+    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
+    for text in filter(None, texts):
+        print(textwrap.fill(text, 100) + "\n")
 
 
 def _seeds(study: Study) -> str:
@@ -165,10 +173,9 @@ def _write_report(folder: Path, interactive: bool) -> None:
 
 def _check_report(asked: argparse.Namespace) -> None:
     """What the report will need, before hours of training."""
-    if not asked.no_report:
-        require("matplotlib.figure", "matplotlib", "study")
-        if asked.interactive:
-            require("plotly", "plotly", "interactive")
+    require("matplotlib.figure", "matplotlib", "study")
+    if asked.interactive:
+        require("plotly", "plotly", "interactive")
 
 
 def _warnings(study: Study) -> str:

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainonce.recipes import RECIPES, UnknownRecipeError
+from trainonce.recipes import RECIPES, UnknownRecipeError, load
 from trainonce.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ class Problem(Exception):  # noqa: N818 the user's, not the program's
 
 def load_task(text: str) -> Task:
     """The task that a text names: a recipe, ``file.py``, ``file.py:name`` or ``package.module:name``."""
-    from trainonce.recipes import load
     from trainonce.study import Task
-    from trainonce.study.executors.task_location import load_file
 
     if text in RECIPES:
         return load(text)
@@ -39,7 +37,7 @@ def load_task(text: str) -> Task:
     if place.endswith(".py"):
         if not Path(place).is_file():
             raise Problem(f"There is no file {place}.")
-        module = _import(text, lambda: load_file(Path(place)))
+        module = _import(text, lambda: _load_file(place))
     elif name:
         sys.path.insert(0, os.getcwd())
         module = _import(text, lambda: importlib.import_module(place))
@@ -58,6 +56,12 @@ def load_task(text: str) -> Task:
         found = f"it has {', '.join(tasks)}: write {place}:{next(iter(tasks))}" if tasks else "it has none"
         raise Problem(f"{place} must have one function decorated with @trainonce.study.task; {found}.")
     return next(iter(tasks.values()))
+
+
+def _load_file(place: str) -> Any:
+    from trainonce.study.executors.task_location import load_file  # it imports torch: not before the file is found
+
+    return load_file(Path(place))
 
 
 def _import(text: str, load: Callable[[], Any]) -> Any:

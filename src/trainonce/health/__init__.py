@@ -11,8 +11,6 @@ import sys
 import warnings
 from typing import ClassVar
 
-import torch
-
 
 class HealthWarning(UserWarning):
     """The parent of all warnings of trainonce."""
@@ -180,6 +178,8 @@ class HistoryDamaged(HealthWarning):
 
 def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
     """Give the warning, once per owner. Not while torch.compile traces: no warning can be part of a graph."""
+    import torch  # here: `trainonce explain` does without
+
     if torch.compiler.is_compiling():
         return
     given: set[str] = owner.__dict__.setdefault("_warned", set())

@@ -21,14 +21,24 @@
 ['one-shot', 'grid(0.1,1)']
 """
 
+from typing import TYPE_CHECKING
+
+from trainonce import lazy as _lazy
 from trainonce.errors import InputError as InputError
 from trainonce.errors import user_errors as user_errors
-from trainonce.study.record import Record as Record
-from trainonce.study.store import DamagedStore as DamagedStore
-from trainonce.study.study import Study as Study
-from trainonce.study.summary import Summary as Summary
 from trainonce.study.task import Task as Task
-from trainonce.study.task import task as task
-from trainonce.study.trial import Trial as Trial
+from trainonce.study.task import task as task  # at once: imported later, its module would hide it
+
+if TYPE_CHECKING:
+    from trainonce.study.record import Record as Record
+    from trainonce.study.store import DamagedStore as DamagedStore
+    from trainonce.study.study import Study as Study
+    from trainonce.study.summary import Summary as Summary
+    from trainonce.study.trial import Trial as Trial
+else:
+    __getattr__, __dir__ = _lazy.exports(
+        __name__,
+        {"DamagedStore": "store", "Record": "record", "Study": "study", "Summary": "summary", "Trial": "trial"},
+    )
 
 __all__ = ["DamagedStore", "InputError", "Record", "Study", "Summary", "Task", "Trial", "task", "user_errors"]

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.search import RUNGS, Search
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
-from trainonce.study.weightings.peers import LEFT_OUT, PEERS, Peer
+from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trainonce.study.task import Task
 
@@ -70,13 +70,10 @@ def parse(text: str, task: Task) -> Plan:
     >>> [weighting.label for weighting in plan.weightings]
     ['1 : 0.1 : 0.1', '1 : 0.1 : 1', '1 : 1 : 0.1', '1 : 1 : 1']
     """
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
-    if found is None:
-        raise ValueError(f"A plan is a name with settings in brackets, such as one-shot(init=1); got {text!r}.")
-    name, inside = found.groups()
+    name, inside = _parts(text)
     values: list[Any] = []
     settings: dict[str, Any] = {}
-    for part in split(inside or ""):
+    for part in split(inside):
         key, equals, value = part.rpartition("=")
         if key.strip() in settings:
             raise ValueError(f"The plan {name!r} gets the setting {key.strip()!r} twice, in {text!r}. Give it once.")
@@ -87,13 +84,31 @@ def parse(text: str, task: Task) -> Plan:
     return build(name, values, settings, task)
 
 
-def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: Task) -> Plan:
-    """The plan with the given settings; raises one sentence about what does not fit."""
+def _parts(text: str) -> tuple[str, str]:
+    """The name of a plan and the settings in its brackets."""
+    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"A plan is a name with settings in brackets, such as one-shot(init=1); got {text!r}.")
+    return found[1], found[2] or ""
+
+
+def check_names(texts: Iterable[str]) -> None:
+    """Raise if there is no plan of one of the names, which needs no task."""
+    for text in texts:
+        _check_name(_parts(text)[0])
+
+
+def _check_name(name: str) -> None:
     reason = next((why for scalarizer, why in LEFT_OUT.items() if scalarizer.lower() == name.lower()), None)
     if name not in PLANS and reason is not None:
         raise ValueError(f"TorchJD's {name} is not among the plans: {reason}.")
     if name not in PLANS:
         raise ValueError(f"There is no plan {name!r}; there are: {', '.join(PLANS)}.{did_you_mean(name, PLANS)}")
+
+
+def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: Task) -> Plan:
+    """The plan with the given settings; raises one sentence about what does not fit."""
+    _check_name(name)
     kind, make, _ = PLANS[name]
     _check_positional(name, values)
     shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
@@ -275,6 +290,8 @@ def _asha(task: Task, *, trials: int = 27, eta: int = 3, low: float = 0.01, high
 
 def _peer(method: str) -> Callable[..., list[Weighting]]:
     def make(task: Task, /, **settings: Any) -> list[Weighting]:
+        from trainonce.study.weightings.peers import Peer
+
         epoch = settings.pop("epoch", None) if method == "dwa" else None
         return [Peer(method, settings, epoch)]
 

@@ -7,6 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from trainonce.errors import StoppedError as StoppedError
 from trainonce.study.schedule import POLL, Item, Schedule
 from trainonce.study.weightings.peers import Peer
 
@@ -27,10 +28,6 @@ class Listener(Protocol):
     def on_end(self, record: Record, label: str, left: float) -> None: ...
     def on_skip(self, label: str, seed: int, why: str) -> None: ...
     def on_wait(self, count: int) -> None: ...
-
-
-class StoppedError(RuntimeError):
-    """The study cannot go on: a finished trial could not be recorded, or the task was changed meanwhile."""
 
 
 class News:
@@ -94,7 +91,11 @@ def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     """What the trials will import. torch loads its compiler when an optimizer first steps, which takes a second."""
     searches = ["optuna"] if any(item.search is not None for item in everything) else []
     peers = ["torchjd.scalarization"] if any(isinstance(item.weighting, Peer) for item in everything) else []
-    return ["torch._dynamo", *searches, *peers, *task.preload]
+    return ["torch._dynamo", *CORE, *searches, *peers, *task.preload]
+
+
+#: What ``import trainonce`` leaves for later, and every trial uses.
+CORE = ("trainonce.attachment", "trainonce.fixed", "trainonce.history", "trainonce.optim", "trainonce.parameters")
 
 
 def _check_again(schedule: Schedule, news: News, key: str, label: str, listener: Listener) -> None:

@@ -134,7 +134,7 @@ class Summary:
         self, manifest: Mapping[str, Any], records: Sequence[Record], path: os.PathLike[str] | None = None
     ) -> None:
         info = manifest["task"]
-        self.task = TaskInfo(**info | {"terms": tuple(info["terms"])})
+        self.task: TaskInfo = TaskInfo(**info | {"terms": tuple(info["terms"])})
         self.path = path
         self.plans: Sequence[Mapping[str, Any]] = manifest["plans"]
         self.records = records

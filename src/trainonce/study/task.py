@@ -15,9 +15,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainonce.study import torchrun
 from trainonce.study.identity import Describer, UnstableError, bytes_of, code_of, files_of
-from trainonce.terms import check_names
 from trainonce.text import check_line, did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
@@ -116,6 +114,8 @@ class Task(Splits):
         notebook its function counts, with the functions, classes and plain values of other cells that it uses. A task
         with a version says itself when its results change; then its code does not count.
         """
+        from trainonce.study import torchrun  # here, like all that imports torch: see trainonce.lazy
+
         describer = Describer()
         metric = [self.metric, self.direction, self.select, self.report]
         content: list[Any] = [self.name, self.terms, metric, self.describe_settings(describer)]
@@ -212,6 +212,8 @@ def task(
     >>> line.name, line.select_key, line.report_key, line.settings["steps"]
     ('line', 'validation/error', 'test/error', 100)
     """
+    from trainonce.terms import check_names
+
     checked = check_names(terms, "task")
     if direction not in ("maximize", "minimize"):
         raise ValueError(f"direction must be 'maximize' or 'minimize'; got {direction!r}.")

@@ -8,7 +8,8 @@ import torch
 import torchjd.scalarization as torchjd
 
 import trainonce
-from trainonce.study.weightings.peers import LEFT_OUT, PEERS, Peer, PeerLoss
+from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
+from trainonce.study.weightings.peers import Peer, PeerLoss
 
 TERMS = ("a", "b", "c")
 

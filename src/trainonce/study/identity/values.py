@@ -17,18 +17,12 @@ from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn.parameter import is_lazy
-
 from trainonce.study.identity import imports, source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: Values that Python prints in full.
-PRINTED = (PurePath, complex, range, torch.dtype, torch.device)
-
+    from torch import Tensor
 
 #: What of a class says nothing about what it does.
 NOT_OF_A_CLASS = ("__module__", "__doc__", "__dict__", "__weakref__", "__firstlineno__")
@@ -44,6 +38,7 @@ class Describer:
     Objects count by what pickle would keep of them. ``files`` collects where the functions and classes come from that
     are somebody's own; of those that are installed only the name counts.
 
+    >>> import torch
     >>> Describer().describe({"rate": 0.1, "kinds": {"b", "a"}, "where": torch.device("cpu")})
     {'rate': 0.1, 'kinds': {'set': ['a', 'b']}, 'where': "device(type='cpu')"}
     """
@@ -55,7 +50,7 @@ class Describer:
     def describe(self, value: Any) -> Any:
         """The value as JSON; raises :class:`UnstableError` for what cannot be described."""
         match value:
-            case _ if isinstance(value, PRINTED):
+            case _ if isinstance(value, _printed_types()):
                 return repr(value)
             case enum.Enum():
                 return {"enum": [type(value).__qualname__, value.name]}
@@ -71,7 +66,7 @@ class Describer:
                 return {"dict": _sorted([self.describe(key), self.describe(each)] for key, each in value.items())}
             case _ if type(value) in (set, frozenset):
                 return {"set": _sorted(self._copy().describe(each) for each in value)}
-            case Tensor():
+            case _ if _is_tensor(value):
                 return {"tensor": [str(value.dtype), list(value.shape), _tensor_digest(value)]}
             case ModuleType():
                 self._note_file(value)
@@ -248,12 +243,29 @@ def _inner(member: Any) -> Any:
     return member.__func__ if isinstance(member, classmethod | staticmethod) else member
 
 
+def _is_tensor(value: Any) -> bool:
+    from torch import Tensor  # here: see trainonce.lazy
+
+    return isinstance(value, Tensor)
+
+
+@functools.cache
+def _printed_types() -> tuple[type, ...]:
+    """The types of values that Python prints in full."""
+    from torch import device, dtype
+
+    return PurePath, complex, range, dtype, device
+
+
 def _sorted(parts: Any) -> list[Any]:
     return sorted(parts, key=json.dumps)
 
 
 def _tensor_digest(value: Tensor) -> str:
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta or is_lazy(value):
+    from torch import strided
+    from torch.nn.parameter import is_lazy
+
+    if value.layout is not strided or value.is_quantized or value.is_meta or is_lazy(value):
         raise UnstableError(f"a tensor of another kind than usual, {type(value).__name__} of layout {value.layout}")
     flat = value.cpu().resolve_conj().resolve_neg().contiguous()
     return digest(ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()))

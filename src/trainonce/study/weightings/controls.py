@@ -6,10 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-import torch
-
 import trainonce
-from trainonce import functional
 from trainonce.study import layout
 from trainonce.study.weightings.base import Weighting
 
@@ -57,10 +54,12 @@ class Final(Replay):
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
     ) -> trainonce.CompositeLoss:
+        import torch
+
         assert source is not None
         last = {name: values[-1] for name, values in _history(source).columns().items()}
         moved = [last[f"exponent/{t}"] + last[f"empirical/{t}"] + last[f"decay/{t}"] for t in terms[1:]]
-        weights = functional.weights(torch.tensor(moved)).tolist()
+        weights = trainonce.functional.weights(torch.tensor(moved)).tolist()
         return trainonce.FixedLoss(dict(zip(terms, weights, strict=True)), scale=scale, nonfinite=nonfinite)
 
 

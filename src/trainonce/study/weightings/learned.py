@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import trainonce
-from trainonce.attachment import PRESETS
 from trainonce.study.weightings.base import Weighting
 from trainonce.text import is_number, names_error, quoted
 
@@ -44,6 +43,8 @@ class Learned(Weighting):
         return f"init {ratio}, decay {self.decay:.{digits}g}{preset}{rate}"
 
     def check(self, task: Task) -> None:
+        from trainonce.attachment import PRESETS
+
         if not isinstance(self.preset, str) or self.preset not in PRESETS:
             raise ValueError(f"A preset is one of {quoted(PRESETS)}; got {self.preset!r}.")
         values = {"decay": (self.decay, 0), "lr": (self.lr, 0)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from trainonce.extras import require
 from trainonce.fixed import FixedLoss
 from trainonce.study import torchrun
 from trainonce.study.weightings.base import Weighting
+from trainonce.study.weightings.peer_names import PEERS
 from trainonce.terms import Values, collect, stack
 from trainonce.text import did_you_mean, is_number, quoted
 
@@ -32,33 +33,6 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
     from trainonce.terms import Losses
 
-
-class PeerType(NamedTuple):
-    """A scalarizer of TorchJD as a plan: its class, and what it is, in a line."""
-
-    scalarizer: str
-    about: str
-
-
-#: The peers by the name of their plan.
-PEERS = {
-    "uw": PeerType("UW", "uncertainty weighting"),
-    "imtl-l": PeerType("IMTLL", "impartial multi-task learning, on losses (IMTL-L)"),
-    "dwa": PeerType("DWA", "dynamic weight average (temperature, epoch in steps)"),
-    "famo": PeerType("FAMO", "fast adaptive multitask optimization (FAMO), a batch late"),
-    "geometric": PeerType("GeometricMean", "the geometric mean of the losses"),
-    "random-weights": PeerType("Random", "new random weights in every step"),
-}
-
-#: Scalarizers of TorchJD that are no plan, and why.
-LEFT_OUT = {
-    "Mean": "it is the plan 'uniform'",
-    "Sum": "it is the plan 'uniform' with a larger learning rate",
-    "Constant": "it is the plan 'fixed'",
-    "COSMOS": "it needs a preference between the losses, which is what a search looks for",
-    "PBI": "it needs a preference between the losses, which is what a search looks for",
-    "STCH": "its smoothing and reference point are in the losses' units, so they would have to be searched too",
-}
 
 EPOCHS = 20  # of DWA in a training, where no epoch is given
 
