@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from trainonce.cli.arguments import build_parser
+from trainonce.cli.arguments import build_parser, put_task_first
 from trainonce.cli.commands import compare, run
 from trainonce.cli.task_argument import Problem, load_task, read_settings
 from trainonce.errors import StoppedError
@@ -22,7 +22,7 @@ __all__ = ["load_task", "main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    asked = build_parser().parse_args(arguments)
+    asked = build_parser().parse_args(put_task_first(sys.argv[1:] if arguments is None else arguments))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # names may hold what the terminal's encoding does not

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from trainonce import __version__
 from trainonce.cli import commands
+from trainonce.recipes import RECIPES
 from trainonce.study import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -15,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="trainonce",
         description="Learn loss weights in one training run, and see how that compares with searching for them.",
     )
+    parser.add_argument("--version", action="version", version=f"trainonce {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND")
     parser.set_defaults(command=lambda asked: _print_help(parser))
     one = subparsers.add_parser(
@@ -24,9 +32,17 @@ def build_parser() -> argparse.ArgumentParser:
         "same command goes on where it was.",
     )
     _task_arguments(one)
-    default = f"(default: {commands.PLANS})"
-    one.add_argument("--plans", action="append", metavar="LIST", help=f"plans, see 'trainonce plans' {default}")
-    one.add_argument("--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 10,11,12 (default: 3)")
+    default = f"(default: {' '.join(commands.PLANS)})"
+    one.add_argument(
+        "--plans",
+        action="extend",
+        nargs="+",
+        metavar="PLAN",
+        help="such as one-shot grid:0.1,1,10, or separated by commas; see 'trainonce plans' " + default,
+    )
+    one.add_argument(
+        "--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 0-4, or 10,11,12 (default: 3)"
+    )
     one.add_argument(
         "--margin", type=_positive, help="acceptable loss in the metric, for the verdict (default: the task's)"
     )
@@ -66,6 +82,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def put_task_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with a task that ends the list of ``--plans`` before it, where argparse takes it for one more plan.
+
+    >>> put_task_first(["compare", "--plans", "one-shot", "digits", "--seeds", "2"])
+    ['compare', 'digits', '--plans', 'one-shot', '--seeds', '2']
+    """
+    found = list(arguments)
+    if found[:1] != ["compare"] or "--plans" not in found:
+        return found
+    start = found.index("--plans") + 1
+    end = next((i for i in range(start, len(found)) if found[i].startswith("--")), len(found))
+    last = found[end - 1]
+    if end - start > 1 and (last in RECIPES or re.search(r"\.(py|toml)$|\.\w+:\w+$", last)):
+        found.insert(1, found.pop(end - 1))
+    return found
+
+
 def _print_help(parser: argparse.ArgumentParser) -> int:
     parser.print_help()
     return 0
@@ -88,7 +121,32 @@ def _task_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seed_list(text: str) -> int | list[int]:
-    return [_whole(part) for part in text.split(",")] if "," in text else _count(text)
+    if "," not in text and "-" not in text.strip("-"):
+        return _check_seed_count(_count(text))
+    seeds = [seed for part in text.split(",") for seed in _seed_range(part)]
+    if len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"must be different seeds; got {text!r}")
+    return seeds
+
+
+def _seed_range(text: str) -> range:
+    """One seed, or those from the first to the last: 0-4."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.strip():
+        return range(_whole(text), _whole(text) + 1)
+    if _whole(last) < _whole(first):
+        raise argparse.ArgumentTypeError(f"must be ranges from the lower to the higher seed, as 0-4; got {text!r}")
+    _check_seed_count(_whole(last) - _whole(first))
+    return range(_whole(first), _whole(last) + 1)
+
+
+def _check_seed_count(count: int) -> int:
+    if count > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_SEEDS:,} seeds; got {count:,}")
+    return count
+
+
+MOST_SEEDS = 100_000
 
 
 def _count(text: str) -> int:

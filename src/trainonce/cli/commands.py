@@ -16,15 +16,16 @@ from trainonce.text import display_width
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from trainonce.study import Study, Summary
 
 #: The plans of a comparison that names none.
-PLANS = "one-shot,grid,uniform,base,final,replay"
+PLANS = ("one-shot", "grid", "uniform", "base", "final", "replay")
 
 
 def compare(asked: argparse.Namespace) -> int:
-    study = _study(asked, ",".join(asked.plans or [PLANS]), asked.seeds)
+    study = _study(asked, asked.plans or PLANS, asked.seeds)
     count = len({key for item in study.items() for key in item.keys})
     task, out = study.task, study.store.shown
     names = ", ".join(plan.name for plan in study.plans)
@@ -43,7 +44,7 @@ def compare(asked: argparse.Namespace) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    study = _study(asked, asked.plan, [asked.seed], "-run")
+    study = _study(asked, [asked.plan], [asked.seed], "-run")
     if len(study.plans) != 1 or len(study.plans[0].weightings) != 1:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task = study.task
@@ -109,7 +110,8 @@ def list_plans(asked: argparse.Namespace) -> int:
             if plan.kind == kind:
                 print(textwrap.fill(f"{f'  {name}':<{width}}{plan.about}", 100, subsequent_indent=" " * width))
         print()
-    print("Settings go in brackets: --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
+    print("Settings follow a colon: --plans one-shot:init=1,decay=2 grid:0.1,1,10 tpe:trials=30")
+    print("or stand in brackets:    --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
     return 0
 
 
@@ -130,10 +132,12 @@ def explain(asked: argparse.Namespace) -> int:
 # Parts of them
 
 
-def _study(asked: argparse.Namespace, plan_texts: str, seeds: int | list[int], suffix: str = "") -> Study:
+def _study(asked: argparse.Namespace, given: Sequence[str], seeds: int | list[int], suffix: str = "") -> Study:
     from trainonce.study import plans
 
-    texts = plans.split(plan_texts)
+    texts = [text for argument in given for text in plans.separate(argument)]
+    if not texts:
+        raise Problem(f"There is no plan to compare: name some, such as --plans {' '.join(PLANS[:3])}.")
     plans.check_names(texts)
     task = load_task(asked.task).using(**read_settings(asked))
     if not getattr(asked, "no_report", True):

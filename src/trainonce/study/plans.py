@@ -1,7 +1,8 @@
 """Plans: the ways to choose weights that a study compares, by name.
 
 A plan is written as it is on the command line: a name, and settings in brackets, such as ``one-shot(init=1)``,
-``grid(0.1,1,10)`` or ``tpe(trials=30)``. :data:`PLANS` lists them.
+``grid(0.1,1,10)`` or ``tpe(trials=30)``, or after a colon, which no shell minds: ``grid:0.1,1,10``. :data:`PLANS` lists
+them.
 """
 
 from __future__ import annotations
@@ -85,11 +86,14 @@ def parse(text: str, task: Task) -> Plan:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """The name of a plan and the settings in its brackets."""
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    """The name of a plan and its settings, in brackets or after a colon."""
+    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\)|:(.*))?\s*", text, re.DOTALL)
     if found is None:
-        raise ValueError(f"A plan is a name with settings in brackets, such as one-shot(init=1); got {text!r}.")
-    return found[1], found[2] or ""
+        raise ValueError(
+            "A plan is a name with settings in brackets or after a colon, such as one-shot(init=1) or one-shot:init=1; "
+            f"got {text!r}."
+        )
+    return found[1], found[2] or found[3] or ""
 
 
 def check_names(texts: Iterable[str]) -> None:
@@ -111,6 +115,7 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
     _check_name(name)
     kind, make, _ = PLANS[name]
     _check_positional(name, values)
+    _check_named(name, settings)
     shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
     title = f"{name}({','.join(shown)})" if shown else name
     try:
@@ -132,6 +137,33 @@ def check_different(plans: Sequence[Plan]) -> None:
     repeated = next((name for name, count in Counter(plan.name for plan in plans).items() if count > 1), None)
     if repeated is not None:
         raise ValueError(f"The plan {repeated!r} is given twice. A study compares different plans: leave one out.")
+
+
+def separate(text: str) -> list[str]:
+    """The plans in one argument of the command: several separated by commas, or one with settings after a colon.
+
+    >>> separate("one-shot,grid(0.1,1)"), separate("grid:0.1,1")
+    (['one-shot', 'grid(0.1,1)'], ['grid:0.1,1'])
+    """
+    plans = split(text)
+    with_colon = [plan for plan in plans if WITH_COLON.match(plan)]
+    if not with_colon:
+        return plans
+    settings = [plan for plan in plans if plan not in with_colon]
+    if len(with_colon) > 1 or with_colon[0] != plans[0] or any(_looks_like_a_plan(part) for part in settings):
+        raise ValueError(
+            f"{text!r} can be read in more than one way: behind a colon, commas separate settings. Separate plans by "
+            "spaces, as in one-shot grid:0.1,1,10, or put settings in brackets."
+        )
+    return [text.strip()]
+
+
+#: How a plan begins whose settings are behind a colon.
+WITH_COLON = re.compile(r"\s*[\w-]+\s*:")
+
+
+def _looks_like_a_plan(setting: str) -> bool:
+    return "=" not in setting.partition("(")[0] and setting.partition("(")[0].strip() in PLANS
 
 
 def split(text: str) -> list[str]:
@@ -169,6 +201,21 @@ def _check_positional(name: str, values: Sequence[Any]) -> None:
     if not parameters:
         raise ValueError(f"The plan {name!r} takes no settings; got {given}. Write {name}.")
     raise ValueError(f"The plan {name!r} takes settings by name alone; got {given}. It is written {usage(name)}.")
+
+
+def _check_named(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise if the plan has no setting of a name."""
+    parameters = _parameters(name)
+    unknown = next((key for key in settings if key not in [p.name for p in parameters]), None)
+    if unknown is None or any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
+        return
+    if not parameters:
+        raise ValueError(f"The plan {name!r} takes no settings; got {unknown!r}. Write {name}.")
+    known = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+    raise ValueError(
+        f"The plan {name!r} has no setting {unknown!r}; it has: {quoted(known) or 'none by name'}."
+        f"{did_you_mean(unknown, known)}"
+    )
 
 
 #: The kinds whose settings are those of learned weights.

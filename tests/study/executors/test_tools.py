@@ -16,7 +16,7 @@ from trainonce.study.executors.tools import EXECUTORS, Tools
 def test_tasks_that_are_in_no_file_train_in_this_process(tmp_path):
     local = task(terms=_tasks.TERMS, metric="error", direction="minimize")(lambda trial: _tasks.train(trial, 2))
     made = Study(local, tmp_path, seeds=1).add("uniform")
-    with pytest.raises(ValueError, match=r"is not in a file.*workers=0"):
+    with pytest.raises(ValueError, match=r"is not in a file.*, with 0 workers\."):
         made.run(workers=2, show=False)
     assert made.run(device="cpu", show=False).rows[0].chosen.report
 

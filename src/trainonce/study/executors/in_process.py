@@ -43,7 +43,7 @@ class InProcess:
         yield job.key, event
         if event.kind == "end" and event.content.status == "failed" and not run_trial.device_works(self._device):
             what = f"After this failure {self._device} does not answer in this process any more; start the study again."
-            alone = " With workers=1 each training has a process of its own."
+            alone = " With 1 worker each training has a process of its own."
             yield job.key, Event("stop", what + (alone if TaskLocation.of(self._task) is not None else ""))
 
     def stop(self) -> None:

@@ -67,8 +67,8 @@ class SentTask:
                 "study. If it was changed meanwhile, start again; else use a number, a string or a list of them."
             )
         raise OtherTaskError(
-            f"{changed}, or a value that it was made with is another one in each process. Start it again, or use "
-            "workers=0 to train in one process."
+            f"{changed}, or a value that it was made with is another one in each process. Start it again, or "
+            "train in one process, with 0 workers."
         )
 
 

@@ -69,7 +69,7 @@ class Tools:
             if workers is not None or executor is not None:
                 raise ValueError(
                     f"The task {task.name!r} is not in a file, so other processes cannot load it. Put it into a .py "
-                    "file, or use workers=0 to train in this process."
+                    "file, or train in this process, with 0 workers."
                 )
             alone = True
         if alone:
