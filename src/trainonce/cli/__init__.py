@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from trainonce.cli.arguments import build_parser, put_task_first
 from trainonce.cli.commands import compare, run
-from trainonce.cli.task_argument import Problem, load_task, read_settings
+from trainonce.cli.problem import Problem
+from trainonce.cli.settings_argument import with_settings
+from trainonce.cli.task_argument import load_task
 from trainonce.errors import StoppedError
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def _run_together(command: Callable[[argparse.Namespace], int], asked: argparse.
             return command(asked)
         if not torchrun.is_first():
             try:
-                task = load_task(asked.task).using(**read_settings(asked))
+                task = with_settings(load_task(asked.task), asked)
             except (Problem, ImportError, ValueError, OSError):
                 task = None  # the first process meets the same error and reports it
             return torchrun.follow(task, device)

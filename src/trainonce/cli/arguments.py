@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainonce import __version__
+import trainonce
 from trainonce.cli import commands
 from trainonce.recipes import RECIPES
 from trainonce.study import layout
@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="trainonce",
         description="Learn loss weights in one training run, and see how that compares with searching for them.",
     )
-    parser.add_argument("--version", action="version", version=f"trainonce {__version__}")
+    parser.add_argument("--version", action="version", version=f"trainonce {trainonce.__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND")
     parser.set_defaults(command=lambda asked: _print_help(parser))
     one = subparsers.add_parser(
@@ -107,7 +107,13 @@ def _print_help(parser: argparse.ArgumentParser) -> int:
 def _task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="a recipe, file.py, file.py:name or package.module:name")
     parser.add_argument("--steps", type=_count, help="optimizer steps of a training (default: the task's)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the task")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another setting of the task, such as lr=0.1 or augment=no",
+    )
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where the data is, for tasks that read data")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="the study's folder (default: out/TASK or out/TASK-run)"

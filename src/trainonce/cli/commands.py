@@ -8,7 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainonce.cli.task_argument import Problem, describe, load_task, read_settings
+from trainonce.cli.problem import Problem
+from trainonce.cli.settings_argument import with_settings
+from trainonce.cli.task_argument import describe, load_task
 from trainonce.extras import require
 from trainonce.recipes import BrokenRecipeError
 from trainonce.study import layout
@@ -139,7 +141,7 @@ def _study(asked: argparse.Namespace, given: Sequence[str], seeds: int | list[in
     if not texts:
         raise Problem(f"There is no plan to compare: name some, such as --plans {' '.join(PLANS[:3])}.")
     plans.check_names(texts)
-    task = load_task(asked.task).using(**read_settings(asked))
+    task = with_settings(load_task(asked.task), asked)
     if not getattr(asked, "no_report", True):
         _check_report(asked)
     plans.check_different([plans.parse(text, task) for text in texts])  # before a folder is made

@@ -1,8 +1,7 @@
-"""The task of a command line: finding it, its settings, and a description of it."""
+"""The task of a command line: finding it, and a description of it."""
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import os
@@ -13,18 +12,14 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainonce.cli.problem import Problem
 from trainonce.recipes import RECIPES, UnknownRecipeError, load
 from trainonce.text import did_you_mean
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
     from trainonce.study import Task
-
-
-class Problem(Exception):  # noqa: N818 the user's, not the program's
-    """A mistake in the command line or the task, in one sentence."""
 
 
 def load_task(text: str) -> Task:
@@ -70,27 +65,6 @@ def _import(text: str, load: Callable[[], Any]) -> Any:
     except Exception as error:
         lines = traceback.format_exc().splitlines()
         raise Problem("\n".join([*lines, "", f"{text} cannot be loaded: {type(error).__name__}: {error}"])) from None
-
-
-def read_settings(asked: argparse.Namespace) -> dict[str, Any]:
-    settings = {}
-    for text in asked.set:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise Problem(f"--set takes key=value; got {text!r}.")
-        try:
-            settings[key.strip()] = ast.literal_eval(value.strip())
-        except (ValueError, SyntaxError):
-            settings[key.strip()] = WORDS.get(value.strip().lower(), value.strip())
-    if asked.steps is not None:
-        settings["steps"] = asked.steps
-    if asked.data_root is not None:
-        settings["data_root"] = str(asked.data_root)
-    return settings
-
-
-#: Settings that people write in other ways than Python does.
-WORDS = {"true": True, "false": False, "none": None}
 
 
 def describe(task: Task) -> str:
