@@ -1,11 +1,13 @@
 """Studies that several tests only read."""
 
 import dataclasses
+import functools
 import math
 
 import _figures
 import _pages
 import _stores
+import _studies
 import pytest
 
 from trainonce import report
@@ -18,6 +20,12 @@ def studies(tmp_path_factory):
     return {
         k: Summary.read(_stores.build(tmp_path_factory.mktemp(f"k{k}"), terms=t)) for k, t in _figures.TERMS.items()
     }
+
+
+@pytest.fixture(scope="session")
+def hard(tmp_path_factory):
+    """The studies that are hard to draw, by name."""
+    return functools.cache(lambda name: _studies.summary(tmp_path_factory.mktemp("hard"), name))
 
 
 @pytest.fixture(scope="session")

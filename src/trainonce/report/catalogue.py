@@ -46,6 +46,7 @@ class Entry:
     applies: Callable[[Summary], bool]
     cases: Callable[[Summary], Sequence[Case]] | None
     interactive: Callable[..., Any] | None
+    wide: Callable[[Summary], bool]
 
     @property
     def name(self) -> str:
@@ -54,7 +55,10 @@ class Entry:
 
 
 class Drawing(NamedTuple):
-    """A drawn figure: its place on the page, its files' name, its words, its files and, as JSON, its Plotly version."""
+    """A drawn figure: its place on the page, its files' name, its words and its files.
+
+    ``plotly`` is its interactive version as JSON, ``wide`` whether that needs the width of the page.
+    """
 
     part: Part
     name: str
@@ -63,6 +67,7 @@ class Drawing(NamedTuple):
     svg: str
     png: bytes
     plotly: str = ""
+    wide: bool = False
 
 
 def entry(
@@ -73,6 +78,7 @@ def entry(
     applies: Callable[[Summary], bool] = lambda summary: True,
     cases: Callable[[Summary], Sequence[Case]] | None = None,
     interactive: Callable[..., Any] | None = None,
+    wide: Callable[[Summary], bool] = lambda summary: False,
 ) -> Callable[[F], F]:
     """Describe a figure for the page. The decorated function stays as it is.
 
@@ -82,10 +88,11 @@ def entry(
     :param applies: Whether the figure suits a study at all, for example its number of terms.
     :param cases: Where the figure is drawn several times, such as once for each term, its cases.
     :param interactive: The function of ``plotly/`` that draws the same with Plotly, with the same arguments.
+    :param wide: Whether the interactive version needs the width of the page.
     """
 
     def describe(draw: F) -> F:
-        vars(draw)["entry"] = Entry(draw, part, title, caption, applies, cases, interactive)
+        vars(draw)["entry"] = Entry(draw, part, title, caption, applies, cases, interactive, wide)
         return draw
 
     return describe
@@ -147,7 +154,9 @@ def _draw(summary: Summary, one: Entry, case: Case | None, interactive: bool) ->
     plotly = _draw_interactive(one.interactive, summary, *arguments) if interactive and one.interactive else ""
     words = fields(summary, case)
     title, caption = one.title.format_map(words), one.caption.format_map(words)
-    return Drawing(one.part, name, title, caption, render.svg(figure, name), render.png(figure), plotly)
+    return Drawing(
+        one.part, name, title, caption, render.svg(figure, name), render.png(figure), plotly, one.wide(summary)
+    )
 
 
 def _draw_interactive(draw: Callable[..., Any], summary: Summary, *arguments: str) -> str:

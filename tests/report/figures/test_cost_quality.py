@@ -75,3 +75,27 @@ def test_a_long_name_stays_inside_the_axes(tmp_path):
     found = boxes(figure)
     (box,) = [box for text, box in found if text.startswith("one-shot(init=0.0183")]
     assert box.x0 > figure.axes[0].get_window_extent().x0
+
+
+def test_the_reference_is_named_by_what_it_is(hard):
+    found = texts(report.cost_quality(hard("twelve terms")))
+    assert {"best of random", "part of random"} <= set(found)
+    assert not any("grid" in text for text in found)
+
+
+def test_two_grids_have_names_of_their_own(tmp_path):
+    grids = [_stores.plan(f"grid({r},1)", "set", _stores.ratio_grid(1, (r, 1.0))) for r in (0.1, 10.0)]
+    plans = [_stores.plan("one-shot", "learned", [Learned()]), *grids]
+    summary = Summary.read(_stores.build(tmp_path, plans=plans, histories=False))
+    assert {"best of grid(0.1,1)", "best of grid(10.0,1)"} <= set(texts(report.cost_quality(summary)))
+
+
+def test_error_bars_and_the_grey_line_end_in_arrows_where_they_leave_the_axes(hard):
+    summary = hard("outlier of a grid point")
+    figure = report.cost_quality(summary)
+    low, high = figure.axes[0].get_ylim()
+    assert high - low < 0.5
+    (line,) = marked(figure, "expected")
+    assert max(y for y in line.get_ydata() if math.isfinite(y)) == high
+    assert high in [arrow.get_ydata()[0] for arrow in marked(figure, "beyond")]
+    assert any(text.startswith("uniform  13334") for text in texts(figure))

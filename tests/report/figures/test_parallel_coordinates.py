@@ -15,4 +15,4 @@ def test_parallel_coordinates_have_a_line_per_point_and_per_seed(studies):
     ends = marked(figure, "end")
     assert len(ends) == 3
     base, *rest = next(iter(summary.one_shot.chosen.records.values())).weights
-    assert list(ends[0].get_ydata()[:3]) == pytest.approx([math.log10(w / base) for w in rest], abs=1e-4)
+    assert list(ends[0].get_xdata()[:3]) == pytest.approx([math.log10(w / base) for w in rest], abs=1e-4)

@@ -1,5 +1,8 @@
 """The figures of the sweeps."""
 
+import math
+
+import _studies
 import pytest
 from _figures import boxes, marked, texts
 
@@ -25,3 +28,19 @@ def test_the_axis_ends_before_the_labels_of_the_lines(studies):
     end = axes.transData.transform((axes.spines["bottom"].get_bounds()[1], 0))[0]
     assert found
     assert all(box.x0 > end for _, box in found)
+
+
+def test_a_mean_beyond_the_axis_is_an_arrow_and_interrupts_the_line(hard):
+    summary = hard("outlier of five terms")
+    figure = report.sensitivity(summary, "sweep-init")
+    assert "mean 13334" in texts(figure)
+    low, high = figure.axes[0].get_ylim()
+    assert high - low < 2
+    (line,) = marked(figure, "mean")
+    assert sum(math.isnan(y) for y in line.get_ydata()) == 1
+    assert len(marked(figure, "beyond")) == 1
+
+
+def test_many_terms_have_a_panel_each(hard):
+    figure = report.sensitivity_weights(hard("twelve terms"), "sweep-init")
+    assert [axes.lines[-1].get_gid() for axes in figure.axes] == [f"line {term}" for term in _studies.TWELVE]

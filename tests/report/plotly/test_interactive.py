@@ -7,10 +7,16 @@ import pytest
 from _pages import Page, plans
 
 from trainonce import report
+from trainonce.report.catalogue import Drawing
 from trainonce.report.drawing import render
+from trainonce.report.figures import CATALOGUE
+from trainonce.report.page import document
 from trainonce.report.plotly import elements
+from trainonce.report.plotly.cost_quality import cost_quality
 from trainonce.report.plotly.parallel_coordinates import parallel_coordinates
+from trainonce.report.plotly.response_curve import response_curve
 from trainonce.report.plotly.simplex import simplex
+from trainonce.report.plotly.weights import weights
 from trainonce.study import Summary
 
 
@@ -43,3 +49,29 @@ def test_interactive_figures_of_more_terms(tmp_path, terms):
     else:
         (trace,) = found["data"]
         assert len(trace["dimensions"]) == 4
+
+
+def test_what_is_beyond_an_interactive_axis_is_an_arrow_at_its_edge_with_its_number(hard):
+    for name, draw in (("outlier of learned weights", cost_quality), ("outlier of a grid point", response_curve)):
+        summary = hard(name)
+        found = json.loads(elements.to_json(draw(summary)))
+        low, high = found["layout"]["yaxis"]["range"]
+        assert high - low < 2
+        drawn = [y for trace in found["data"] if trace.get("mode") == "markers" for y in trace["y"]]
+        assert all(low <= y <= high for y in drawn)
+        arrows = [t for t in found["data"] if t.get("marker", {}).get("symbol") == "triangle-up" and t["y"] == [high]]
+        assert any("1333" in arrow.get("hovertemplate", "") for arrow in arrows)
+
+
+def test_interactive_parallel_coordinates_of_many_terms_get_the_width_of_the_page(hard):
+    (one,) = [entry for entry in CATALOGUE if entry.name == "parallel-coordinates"]
+    assert one.wide(hard("twelve terms"))
+    assert not one.wide(hard("five terms"))
+    drawing = Drawing("weights", "a-name", "A title", "A caption.", "<svg></svg>", b"", "{}", wide=True)
+    assert "class=wide" in document._figure(drawing, False)
+    assert "class=wide" not in document._figure(drawing._replace(plotly=""), False)
+
+
+def test_the_lines_of_twelve_terms_differ(hard):
+    lines = [trace.line for trace in weights(hard("twelve terms")).data if trace.hovertemplate]
+    assert len({(line.color, line.dash) for line in lines}) == 12

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.extras import require
-from trainonce.report.drawing.style import INK, SMALL, root
+from trainonce.report.drawing.style import INK, SMALL, ignore_missing_glyphs, root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +40,14 @@ class Label(NamedTuple):
     bold: bool = False
 
 
+@functools.lru_cache(maxsize=4096)
 def text_width(text: str, size: float = SMALL, bold: bool = False) -> float:
     """The width of a text in points."""
     fonts = require("matplotlib.font_manager", "matplotlib", "study")
     paths = require("matplotlib.textpath", "matplotlib", "study")
     properties = fonts.FontProperties(family="sans-serif", size=size, weight="bold" if bold else "normal")
-    return float(paths.text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
+    with ignore_missing_glyphs():
+        return float(paths.text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
 
 
 def axes_size(axes: Axes) -> tuple[float, float]:
@@ -52,6 +55,11 @@ def axes_size(axes: Axes) -> tuple[float, float]:
     inches = root(axes).get_size_inches()
     place = axes.get_position()
     return float(place.width * inches[0] * 72), float(place.height * inches[1] * 72)
+
+
+def left_edge(axes: Axes) -> float:
+    """How far the axes are from the left edge of the figure, in points."""
+    return float(axes.get_position().x0 * root(axes).get_size_inches()[0] * 72)
 
 
 def to_points(axes: Axes, x: float, y: float) -> tuple[float, float]:

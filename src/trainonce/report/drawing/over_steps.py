@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trainonce.report.drawing import curves, labels, plans, style
+from trainonce.report.drawing import edges, labels, plans, style, titles
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
-from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,52 +29,62 @@ def learned_plan(summary: Summary) -> Row:
     return summary.one_shot
 
 
-def draw_curve(axes: Axes, line: Curve, colour: str, dash: object, name: str, band: bool = True) -> None:
+def draw_curve(axes: Axes, line: Curve, colour: str, dash: object, name: str) -> None:
     """Draw the mean over the seeds and, behind it, their range."""
-    if band and line.seeds > 1:
+    if line.seeds > 1:
         axes.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.22, linewidth=0, gid=f"band {name}")
     axes.plot(line.steps, line.mean, color=colour, linestyle=dash, linewidth=2, zorder=3, gid=name)
 
 
+def draw_within(
+    axes: Axes, line: Curve, colour: str, name: str, band: bool = False, arrows: bool = True, **look: Any
+) -> None:
+    """Draw a curve within the present limits, with an arrow where it first leaves them, upwards and downwards."""
+    low, high = axes.get_ylim()
+    logarithmic = axes.get_yscale() == "log"
+    height, back = (_log, math.exp) if logarithmic else (float, float)
+    kept, exits = edges.cut_line(
+        [(x, height(y)) for x, y in zip(line.steps, line.mean, strict=True)], height(low), height(high)
+    )
+    if kept:
+        xs, ys = zip(*kept, strict=True)
+        inside = [min(max(back(y), low), high) if math.isfinite(y) else math.nan for y in ys]
+        axes.plot(xs, inside, color=colour, gid=name, **look)
+    for (x, y), way in {way: (place, way) for place, way in reversed(exits)}.values() if arrows else ():
+        edges.draw_arrow(axes, x, min(max(back(y), low), high), way, colour)
+    if band and line.seeds > 1:
+        bottom, top = ([min(max(v, low), high) for v in side] for side in (line.low, line.high))
+        axes.fill_between(line.steps, bottom, top, color=colour, alpha=0.22, linewidth=0, gid=f"band {name}")
+        for side, edge, way in ((line.low, low, "down"), (line.high, high, "up")):
+            far = [x for x, v in zip(line.steps, side, strict=True) if (v < low if way == "down" else v > high)]
+            if far:
+                edges.draw_arrow(axes, far[len(far) // 2], edge, way, colour)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else math.nan if math.isnan(value) else -math.inf
+
+
 def finish(axes: Axes, ends: Sequence[Label], title: str, above: str) -> None:
     """Set the step axis, name the lines at their ends, and write the titles."""
-    longest = max(float(line.get_xdata()[-1]) for line in axes.lines if str(line.get_gid() or ""))  # type: ignore[index, arg-type]
+    longest = max(float(x) for line in axes.lines if line.get_gid() for x in line.get_xdata() if math.isfinite(x))  # type: ignore[union-attr, arg-type]
     axes.set_xlim(0, longest)
     style.grid_lines(axes)
     ticks = [t for t in axes.get_xticks() if 0 <= t <= longest]
     axes.set_xticks(ticks, [f"{t:,.0f}".replace(",", " ") if t == int(t) else f"{t:g}" for t in ticks])
     labels.place_at_ends(axes, ends)
-    style.head(axes, title, above, STEPS)
+    titles.head(axes, title, above, STEPS)
+
+
+def end_label(line: Curve, text: str, colour: str, bold: bool = False) -> list[Label]:
+    """The label at the end of a line, or nothing where the line has no value."""
+    known = [(x, y) for x, y in zip(line.steps, line.mean, strict=True) if math.isfinite(y)]
+    return [Label(*known[-1], text, colour, bold)] if known else []
 
 
 def describe_band(seeds: int) -> str:
     """What a line and its band are, in words."""
     return f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"
-
-
-def draw_terms(
-    summary: Summary, axes: Axes | None, column: str, terms: Sequence[str], title: str, above: str
-) -> Figure:
-    """A column of the histories of the learned weights, one line per term."""
-    row = learned_plan(summary)
-    runs = curves.read_histories(summary, row.chosen)
-    found = {term: curves.curve(runs, f"{column}/{term}") for term in terms}
-    if not any(found.values()):
-        raise NothingToDrawError(NO_HISTORY)
-    with style.panel(axes) as axes:
-        ends = []
-        for term, line in found.items():
-            number = summary.task.terms.index(term)
-            colour, dash = style.term_style(number)
-            if line is not None:
-                draw_curve(axes, line, colour, dash, f"{column} {term}")
-                ends.append(Label(line.steps[-1], line.mean[-1], shorten(term, 24), colour))
-        if column == "weight":
-            axes.set_ylim(0, None)
-        elif axes.get_ylim()[0] < 0 < axes.get_ylim()[1]:
-            axes.axhline(0, color=INK, linewidth=0.8, alpha=0.5)
-        finish(axes, ends, title, f"{above}; {describe_band(len(runs))}")
-    return style.root(axes)
 
 
 def draw_against_grid(
@@ -93,43 +102,43 @@ def draw_against_grid(
     if learned is None and best is None and not grey:
         raise NothingToDrawError(lacking)
     with style.panel(axes) as axes:
-        ends = []
+        logarithmic = _choose_scale(axes, learned, [c for c in (best, *grey) if c is not None])
+        ends: list[Label] = []
         for curve in grey:
-            axes.plot(curve.steps, curve.mean, color=COLOURS["set"], linewidth=0.9, alpha=0.7, gid="fixed weights")
+            draw_within(axes, curve, COLOURS["set"], "fixed weights", linewidth=0.9, alpha=0.7)
         if grey:
             middle = sorted(grey, key=lambda c: c.mean[-1])[len(grey) // 2]
-            ends.append(Label(middle.steps[-1], middle.mean[-1], f"{len(grey)} fixed weights", COLOURS["set"]))
+            ends += end_label(middle, f"{len(grey)} fixed weights", COLOURS["set"])
         if best is not None and reference is not None:
-            draw_curve(axes, best, INK, "-", "reference", band=False)
-            ends.append(Label(best.steps[-1], best.mean[-1], f"best of {plans.base_name(reference.plan)}", INK))
+            draw_within(axes, best, INK, "reference", linewidth=2, zorder=3)
+            ends += end_label(best, plans.label(reference, summary.rows), INK)
         if learned is not None:
-            draw_curve(axes, learned, COLOURS["learned"], "-", "learned")
-            ends.append(Label(learned.steps[-1], learned.mean[-1], "learned", COLOURS["learned"], True))
-        shown = [c for c in (learned, best, *grey) if c is not None]
-        logarithmic = _choose_scale(axes, shown)
+            draw_within(axes, learned, COLOURS["learned"], "learned", band=True, linewidth=2, zorder=3)
+            ends += end_label(learned, "learned", COLOURS["learned"], True)
         band = describe_band(learned.seeds) if learned is not None else "means over the seeds"
         finish(axes, ends, title, f"{what}{' (log scale)' if logarithmic else ''}; {band}")
     return style.root(axes)
 
 
-def _choose_scale(axes: Axes, shown: Sequence[Curve]) -> bool:
+def _choose_scale(axes: Axes, learned: Curve | None, others: Sequence[Curve]) -> bool:
     """Set limits that show what most runs do. Returns whether the axis is logarithmic: values span a factor of 20."""
-    values = sorted(v for c in shown for v in (*c.mean, *(c.low if c is shown[0] else ())) if math.isfinite(v))
+    ours = [learned.mean, learned.low, learned.high] if learned is not None else []
+    found = [v for side in (*ours, *(curve.mean for curve in others)) for v in side]
+    values = sorted(v for v in found if math.isfinite(v))
     if not values:
         return False
     low, high = values[0], values[-1]
     if low > 0 and high / low > 20:
         floor = max(low, values[len(values) // 100] / 3)
+        bottom, top = floor / 1.25, high * 1.25
         axes.set_yscale("log")
-        axes.set_ylim(floor / 1.25, high * 1.25)
-        powers = range(math.floor(math.log10(floor)), math.ceil(math.log10(high)) + 1)
+        axes.set_ylim(bottom, top)
+        powers = range(math.floor(math.log10(bottom)), math.ceil(math.log10(top)) + 1)
         every = max(1, len(powers) // 6)
         steps = (1, 2, 5) if high < 200 * floor else (1,)
-        ticks = [
-            m * 10.0**p for p in list(powers)[::every] for m in steps if floor / 1.25 <= m * 10.0**p <= high * 1.25
-        ]
+        ticks = [m * 10.0**p for p in list(powers)[::every] for m in steps if bottom <= m * 10.0**p <= top]
         axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
         axes.set_yticks([], minor=True)
         return True
-    axes.set_ylim(*style.widen([low, high], 0.05))
+    axes.set_ylim(*edges.limits(values, 0.05))
     return False

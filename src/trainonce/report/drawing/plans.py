@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trainonce.report.drawing import style
+from trainonce.report.drawing import edges, style
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -25,15 +25,22 @@ def base_name(plan: str) -> str:
     return plan.partition("(")[0]
 
 
-def label(row: Row) -> str:
+def label(row: Row, among: Sequence[Row] = ()) -> str:
     """A plan's name in a figure: sets and searches go without their settings, which the table lists.
+
+    :param among: The rows of the figure; settings stay where two of them would have the same name.
 
     >>> from types import SimpleNamespace as Row
     >>> label(Row(plan="tpe(trials=5)", kind="search")), label(Row(plan="one-shot(preset=softplus)", kind="learned"))
     ('tpe', 'one-shot(softplus)')
+    >>> grids = [Row(plan="grid", kind="set"), Row(plan="grid(0.1,1)", kind="set")]
+    >>> [label(row, grids) for row in grids]
+    ['best of grid', 'best of grid(0.1,1)']
     """
     if row.kind in ("set", "search"):
         name = base_name(row.plan)
+        if sum(base_name(other.plan) == name for other in among) > 1:
+            name = shorten(row.plan, 22)
         return f"best of {name}" if row.kind == "set" else name
     return shorten(row.plan.replace("preset=", ""), 30)
 
@@ -52,16 +59,18 @@ def metric_label(summary: Summary) -> str:
 
 
 def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
-    """The range of the metric to show: a plan that failed badly would hide the differences between the others."""
+    """The range of the metric to show: a plan or a seed far off would hide the differences between the others."""
     half = rows[: max(2, math.ceil(len(rows) / 2))]
     known = [row for row in (summary.one_shot, summary.reference) if row is not None and row.chosen.report]
     core = [*half, *known]
     ends = [row.chosen.mean + side * row.chosen.standard_deviation for row in core for side in (-1, 1)]
+    usual = edges.usual_range([*ends, *(value for row in core for value in row.chosen.report.values())])
+    ends = [end for end in ends if usual[0] <= end <= usual[1]] or list(usual)
     reach = 1.6 * (max(ends) - min(ends)) or 0.1 * abs(ends[0]) or 1.0
     low, high = min(ends) - reach, max(ends) + reach
     near = [row for row in rows if low <= row.chosen.mean <= high]
-    shown = [row.chosen.mean + side * row.chosen.standard_deviation for row in [*near, *core] for side in (-1, 1)]
-    return style.widen([min(max(value, low), high) for value in shown])
+    shown = [row.chosen.mean + side * row.chosen.standard_deviation for row in near for side in (-1, 1)]
+    return style.widen([min(max(value, low), high) for value in [*shown, *ends]])
 
 
 def expected_best(summary: Summary) -> list[tuple[float, float]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainonce.extras import require
-from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,6 +65,7 @@ DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 
 WIDTH, HEIGHT = 5.2, 3.7  # inches
 SMALL = 9.0  # points
+MINUS = "\N{MINUS SIGN}"  # as tick labels have it
 NAME = 24  # columns of a user's name within a longer text; the page has it in full
 _RC = {
     "font.family": "sans-serif",
@@ -97,6 +98,10 @@ class Margins(NamedTuple):
     bottom: float = 0.62
 
 
+#: The most terms whose lines share one pair of axes.
+TOGETHER = len(TERMS)
+
+
 def term_style(number: int) -> tuple[str, Any]:
     """The colour and the dash pattern of a term's line."""
     return TERMS[number % len(TERMS)], DASHES[number // len(TERMS) % len(DASHES)]
@@ -124,6 +129,7 @@ def panel(
     """The axes to draw on: the given ones, or those of a new figure. What is written on them is plain text."""
     matplotlib = require("matplotlib", "matplotlib", "study")
     with matplotlib.rc_context(_RC), ignore_missing_glyphs():
+        ours = axes is None
         if axes is None:
             left, right, top, bottom = margins or Margins()
             inside = (
@@ -135,7 +141,7 @@ def panel(
             axes = _figure_class()(figsize=(width, height)).add_axes(inside)
         before = {text: text.get_text() for text in _texts(axes)}
         yield axes
-        for text in _texts(axes):
+        for text in itertools.chain.from_iterable(map(_texts, root(axes).axes if ours else [axes])):
             if before.get(text) != text.get_text():  # ours: a $ in a name starts no formula, also where TeX is on
                 text.set_parse_math(False)
                 text.set_usetex(False)
@@ -158,33 +164,6 @@ def root(axes: Axes) -> Figure:
     """The figure that the axes are on."""
     figure: Any = axes.get_figure(root=True)
     return figure  # type: ignore[no-any-return]
-
-
-def head(axes: Axes, title: str, above: str, below: str = "", outset: float = 0.0) -> None:
-    """Write the title, under it what the vertical axis shows, and the label of the horizontal axis.
-
-    :param outset: How many points to start left of the axes.
-    """
-    frame = ("axes fraction", "offset points")
-    axes.annotate(shorten(title, 52), (0, 1), (-outset, 25), *frame, fontweight="bold", fontsize=12, va="bottom")
-    axes.annotate(shorten(above, 66), (0, 1), (-outset, 9), *frame, fontsize=9.5, va="bottom", alpha=0.75)
-    axes.set_xlabel(shorten(below, 62))
-    if (bounds := axes.spines["bottom"].get_bounds()) is not None:
-        axes.xaxis.label.set_x(axes.transLimits.transform((sum(bounds) / 2, 0))[0])
-    for axis in (axes.xaxis, axes.yaxis):
-        _plain_ticks(axis)
-    axes.tick_params(length=3, width=0.8, labelsize=9.5)
-
-
-def _plain_ticks(axis: Any) -> None:
-    """Write tick labels as plain numbers or each with its own power of 10, without a common factor at the axis' end."""
-    ticker = require("matplotlib.ticker", "matplotlib", "study")
-    if isinstance(axis.get_major_formatter(), ticker.ScalarFormatter):
-        largest = max(map(abs, axis.get_view_interval()))
-        if 1e-3 <= largest < 1e6 or not largest:
-            axis.get_major_formatter().set_scientific(False)
-        else:
-            axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:.4g}"))
 
 
 def grid_lines(axes: Axes, which: str = "both") -> None:

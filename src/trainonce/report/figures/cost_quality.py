@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import labels, plans, style
+from trainonce.report.drawing import edges, labels, plans, style, titles
 from trainonce.report.drawing.labels import Box, Label
 from trainonce.report.drawing.style import COLOURS, MARKERS, NothingToDrawError
 from trainonce.report.plotly.cost_quality import cost_quality as interactive
@@ -30,7 +31,7 @@ LONGEST = 23  # characters of a name, so that it does not cross the axis
     part="comparison",
     title="Cost against quality",
     caption="Each plan by its cost per seed and its result; bars are one standard deviation over the seeds. "
-    "Plans of equal cost are drawn side by side; an arrow with a number is a plan beyond the axis. The grey line is "
+    "Plans of equal cost are drawn side by side; an arrow is a bar or a plan beyond the axis. The grey line is "
     "the average result of trying only some of the reference's points, in random order, and choosing among them on "
     "{select}.",
     interactive=interactive,
@@ -49,7 +50,7 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
     with style.panel(axes, height=height) as axes:
         low, high = plans.metric_range(summary, rows)
         axes.set_ylim(low, high)
-        named = [_label(summary, row, low, high) for row in rows]
+        named = [_label(summary, row, rows, low, high) for row in rows]
         far = [not low <= row.chosen.mean <= high for row in rows]
         left = [n for n, row in zip(named, rows, strict=True) if row in first]
         _set_cost_axis(axes, rows, left, named)
@@ -69,19 +70,19 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
         others = [n for n, row in zip(moved, rows, strict=True) if row not in first]
         labels.place_beside(axes, [*others, *_line_label(axes, summary, expected)], obstacles)
         below = "cost: full trainings per seed (log scale)"
-        style.head(axes, "Cost against quality", plans.metric_label(summary), below)
+        titles.head(axes, "Cost against quality", plans.metric_label(summary), below)
     return style.root(axes)
 
 
-def _label(summary: Summary, row: Row, low: float, high: float) -> Label:
+def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: float) -> Label:
     """The plan's name at its point; beyond the axis at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
-        f"  {sentences.number(mean, sentences.decimal_places(summary))} {'↑' if mean > high else '↓'}"
+        f"  {edges.number(mean, sentences.decimal_places(summary))} {'↑' if mean > high else '↓'}"
         if not low <= mean <= high
         else ""
     )
-    name = shorten(plans.label(row), LONGEST)
+    name = shorten(plans.label(row, rows), LONGEST)
     colour = COLOURS[plans.role(summary, row)]
     return Label(math.log10(row.cost), min(max(mean, low), high), name + beyond, colour, row.kind == "learned")
 
@@ -131,8 +132,8 @@ def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Bo
     x, y = math.log10(row.cost), min(max(mean, low), high)
     moved = axes.transData + transforms.ScaledTranslation(shift / 72, 0, style.root(axes).dpi_scale_trans)
     ends = [max(low, mean - deviation), min(high, mean + deviation)] if inside else [y, y]
-    if inside and deviation:
-        axes.plot([x, x], ends, color=COLOURS[role], linewidth=1.3, alpha=0.8, transform=moved, gid="error bar")
+    if inside:
+        edges.draw_bar(axes, x, mean, deviation, COLOURS[role], linewidth=1.3, alpha=0.8, transform=moved)
     axes.plot(
         [x],
         [y],
@@ -142,7 +143,7 @@ def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Bo
         linestyle="none",
         transform=moved,
         clip_on=False,
-        zorder=4 if role in ("learned", "reference") else 3,
+        zorder=5 if role in ("learned", "reference") else 4,
         gid=f"plan {row.plan}",
     )
     u, v = labels.to_points(axes, x, y)
@@ -154,11 +155,14 @@ def _draw_expected_line(axes: Axes, points: Sequence[tuple[float, float]]) -> li
     """Draw the expected result of trying some points, and return the boxes that labels must avoid."""
     if len(points) < 2:
         return []
-    xs = [math.log10(cost) for cost, _ in points]
-    ys = [value for _, value in points]
-    axes.plot(xs, ys, color=COLOURS["set"], linewidth=1.6, zorder=2, gid="expected")
-    boxes = []
-    for a, b in zip(zip(xs, ys, strict=True), list(zip(xs, ys, strict=True))[1:], strict=False):
+    line, exits = edges.cut_line([(math.log10(cost), value) for cost, value in points], *axes.get_ylim())
+    if not line:
+        return []
+    axes.plot(*zip(*line, strict=True), color=COLOURS["set"], linewidth=1.6, zorder=2, gid="expected")
+    boxes = [edges.draw_arrow(axes, x, y, way, COLOURS["set"]) for (x, y), way in exits]
+    for a, b in itertools.pairwise(line):
+        if math.isnan(a[0]) or math.isnan(b[0]):
+            continue
         (u, v), (s, t) = labels.to_points(axes, *a), labels.to_points(axes, *b)
         pieces = max(1, math.ceil(math.hypot(s - u, t - v) / 6))
         steps = [(u + (s - u) * p / pieces, v + (t - v) * p / pieces) for p in range(pieces + 1)]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.report.catalogue import each_auxiliary_term, entry
 from trainonce.report.drawing import curves, style
-from trainonce.report.drawing.labels import Label
-from trainonce.report.drawing.over_steps import NO_HISTORY, describe_band, draw_curve, finish, learned_plan
+from trainonce.report.drawing.over_steps import NO_HISTORY, describe_band, draw_curve, end_label, finish, learned_plan
 from trainonce.report.drawing.style import COLOURS, DASHES, INK, NothingToDrawError
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from trainonce.report.drawing.labels import Label
     from trainonce.study.summary import Summary
 
 
@@ -40,12 +40,12 @@ def drives(summary: Summary, term: str | None = None, axes: Axes | None = None) 
     if not any(found.values()):
         raise NothingToDrawError(NO_HISTORY)
     with style.panel(axes) as axes:
-        ends = []
+        ends: list[Label] = []
         looks = {"losses": ("#2E86C8", DASHES[1]), "decay": ("#009E73", DASHES[2]), "both": (COLOURS["learned"], "-")}
         for name, line in found.items():
             if line is not None:
                 draw_curve(axes, line, *looks[name], f"drive {name}")
-                ends.append(Label(line.steps[-1], line.mean[-1], name, looks[name][0], name == "both"))
+                ends += end_label(line, name, looks[name][0], name == "both")
         axes.axhline(0, color=INK, linewidth=0.8, alpha=0.5)
         finish(axes, ends, f"What moved the exponent of {term}", f"change since the start; {describe_band(len(runs))}")
     return style.root(axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing.over_steps import draw_terms
+from trainonce.report.drawing.terms import draw_terms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

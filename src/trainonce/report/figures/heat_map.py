@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.extras import require
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import labels, style, weight_space
+from trainonce.report.drawing import labels, style, titles, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import INK, NothingToDrawError
 from trainonce.study import sentences
@@ -77,7 +77,7 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
             scale.apply(axes, which, (min(span), max(span)) if full else None)
         axes.set_ylabel(weight_space.ratio_label(summary, 2))
         what = shorten(f"{summary.task.report} {summary.task.metric}", 23)
-        style.head(
+        titles.head(
             axes,
             "Where the weights went",
             f"{'cells' if full else 'dots'}: {what}, stronger is better; orange: learned",

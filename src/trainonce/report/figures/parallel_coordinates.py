@@ -6,26 +6,33 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import style, weight_space
+from trainonce.report.drawing import edges, labels, plans, style, ticks, titles, weight_space
 from trainonce.report.drawing.log_axis import LogScale
-from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
+from trainonce.report.drawing.rows import name_width
+from trainonce.report.drawing.style import COLOURS, INK, SMALL, NothingToDrawError
 from trainonce.report.plotly.parallel_coordinates import parallel_coordinates as interactive
+from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from trainonce.study.summary import Summary
 
+ROW = 0.32  # inches
+
 
 @entry(
     part="weights",
     title="All choices of weights",
-    caption="One line for each choice, through its ratios to the base weight and its result; the stronger the line, "
-    "the better. Lines through the same values are drawn slightly apart.",
+    caption="One line for each choice, from top to bottom through its ratios to the base weight to its result; the "
+    "stronger the line, the better. Lines through the same values are drawn slightly apart.",
     applies=lambda summary: len(summary.task.terms) > 3,
     interactive=interactive,
+    wide=lambda summary: len(summary.task.terms) > style.TOGETHER,
 )
 def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
     """Three or more auxiliary terms: one line per choice of weights, through its ratios to the base and its result."""
@@ -42,40 +49,76 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
     terms, means = summary.task.terms[1:], [o.mean for _, o, _ in choices]
     learned = [ours.chosen.report[s] for s, r in ours.chosen.records.items() if r.weights] if ours else []
     scale = LogScale([r for _, _, place in choices for r in place] + [r for end in ends for r in end])
-    low, high = style.widen([*means, *learned], 0.05)
-    bottom, top = scale.limits
+    low, high = edges.limits([*means, *learned], 0.05)
+    left, right = scale.limits
 
-    def height(value: float) -> float:
-        """The result on the last axis, the better the higher."""
-        part = (value - low) / (high - low)
-        return bottom + (part if summary.task.sign > 0 else 1 - part) * (top - bottom)
+    def place_result(value: float) -> float:
+        """Where a result is on its own axis, the better the further right; beyond the axis, at its end."""
+        part = min(max((value - low) / (high - low), 0.0), 1.0)
+        return left + (part if summary.task.sign > 0 else 1 - part) * (right - left)
 
-    width = max(style.WIDTH, 1.6 + 0.9 * len(terms))
-    with style.panel(axes, width=width, margins=style.Margins(right=0.75, bottom=0.75)) as axes:
-        places = list(range(len(terms) + 1))
+    names = [*(shorten(term, 18) for term in terms), "result"]
+    height = max(style.HEIGHT, ROW * len(names) + 1.8)
+    with style.panel(axes, height=height, margins=style.Margins(name_width(names), top=0.95, bottom=0.72)) as axes:
+        places = list(range(len(terms), -1, -1))
+        axes.set_ylim(-0.3, len(terms) + 0.3)
+        scale.apply(axes, "x")
         for (_, outcome, place), alpha in zip(choices, weight_space.strength(summary, means), strict=True):
             chosen = summary.reference is not None and outcome is summary.reference.chosen
-            apart = 0 if chosen else (alpha - 0.5) * 0.06 * (top - bottom)  # lines through the same values would hide
-            line = [*(scale(r) + apart for r in place), height(outcome.mean)]
+            apart = 0 if chosen else (alpha - 0.5) * 0.06 * (right - left)  # lines through the same values would hide
+            line = [*(scale(r) + apart for r in place), place_result(outcome.mean)]
             look = {"color": INK, "linewidth": 2.4, "zorder": 3} if chosen else {"color": COLOURS["set"], "zorder": 2}
-            axes.plot(places, line, alpha=1 if chosen else 0.15 + 0.6 * alpha, gid="choice", **look)  # type: ignore[arg-type]
+            axes.plot(line, places, alpha=1 if chosen else 0.15 + 0.6 * alpha, gid="choice", **look)  # type: ignore[arg-type]
         for end, value in zip(ends, learned, strict=True):
-            line = [*(scale(r) for r in end), height(value)]
-            axes.plot(places, line, color=COLOURS["learned"], linewidth=2, zorder=4, marker="o", ms=4, gid="end")
-        scale.apply(axes, "y")
-        axes.set_xlim(-0.15, len(terms) + 0.02)
-        axes.set_xticks(places, [shorten(t, 10 if len(terms) > 3 else 16) for t in terms] + ["result"])
+            line = [*(scale(r) for r in end), place_result(value)]
+            axes.plot(line, places, color=COLOURS["learned"], linewidth=2, zorder=4, marker="o", ms=4, gid="end")
+        _mark_beyond(axes, summary, [*means, *learned], (low, high), place_result)
+        axes.set_yticks(places, names)
         for at in places:
-            axes.axvline(at, color=INK, linewidth=0.8, alpha=0.5, zorder=1)
+            axes.axhline(at, color=INK, linewidth=0.8, alpha=0.5, zorder=1)
         axes.spines[["left", "bottom"]].set_visible(False)
-        other = axes.secondary_yaxis("right")
-        values = _round_values(low, high)
-        other.set_yticks([height(v) for v in values], [f"{v:g}" for v in values])
-        other.tick_params(length=3, labelsize=9.5)
-        other.spines["right"].set_visible(False)
-        style.head(axes, "All choices of weights", "weights / base weight (log scale); better results are higher")
-        axes.set_xlabel("orange: learned, one line per seed;  dark: reference;  grey: other fixed weights", fontsize=9)
+        outset = 72 * name_width(names) - 8
+        above = "weight / base weight (log scale); orange: learned, dark: reference"
+        titles.head(axes, "All choices of weights", above, outset=outset, lift=16)
+        axes.xaxis.tick_top()
+        axes.tick_params(axis="y", length=0, pad=9)
+        _add_result_axis(axes, summary, _round_values(low, high), place_result)
     return style.root(axes)
+
+
+def _add_result_axis(
+    axes: Axes, summary: Summary, values: Sequence[float], place_result: Callable[[float], float]
+) -> None:
+    """The axis of the results, below the others."""
+    other = axes.secondary_xaxis("bottom")
+    ordered = sorted(values, key=place_result)
+    other.set_xticks([place_result(v) for v in ordered], ticks.texts(ordered))
+    ticks.thin(other, labels.axes_size(axes)[0])
+    other.tick_params(length=3, labelsize=9.5)
+    other.spines["bottom"].set_visible(False)
+    titles.name_below(axes, f"result: {plans.metric_label(summary).partition(' (')[0]}; better →")
+    axes.xaxis.labelpad = 18
+    axes.xaxis.set_label_position("bottom")
+
+
+def _mark_beyond(
+    axes: Axes,
+    summary: Summary,
+    values: Sequence[float],
+    ends: tuple[float, float],
+    place_result: Callable[[float], float],
+) -> None:
+    """Mark the results beyond their axis with an arrow, their number and the furthest."""
+    decimals = sentences.decimal_places(summary)
+    for end, far in ((ends[0], [v for v in values if v < ends[0]]), (ends[1], [v for v in values if v > ends[1]])):
+        if far:
+            x, furthest = place_result(end), max(far, key=lambda v: abs(v - end))
+            way = "left" if x == axes.get_xlim()[0] else "right"
+            edges.draw_arrow(axes, x, 0, way, INK)
+            text = f"{len(far)} beyond, to {edges.number(furthest, decimals)}"
+            side = 1 if way == "left" else -1
+            look = {"fontsize": SMALL, "ha": "left" if side > 0 else "right", "va": "bottom", "gid": "beyond"}
+            axes.annotate(text, (x, 0), (6 * side, 3), "data", "offset points", **look)  # type: ignore[arg-type]
 
 
 def _round_values(low: float, high: float) -> list[float]:

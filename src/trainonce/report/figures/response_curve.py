@@ -7,12 +7,13 @@ import statistics
 from typing import TYPE_CHECKING
 
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import labels, plans, style, weight_space
+from trainonce.report.drawing import edges, labels, plans, style, titles, weight_space
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
 from trainonce.report.plotly.response_curve import response_curve as interactive
-from trainonce.study.weightings import Fixed
+from trainonce.study import sentences
+from trainonce.study.intervals import standard_deviation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     title="Response curve",
     caption="The result at each fixed ratio, and the learned weights at the ratio where they ended. Bars are one "
     "standard deviation over the seeds, for the learned weights in both directions. A ratio of 0 is drawn left of the "
-    "dotted line.",
+    "dotted line; an arrow is what lies beyond the axis.",
     applies=lambda summary: len(summary.task.terms) == 2,
     interactive=interactive,
 )
@@ -40,38 +41,43 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
     if not choices:
         raise NothingToDrawError("A response curve needs a set of fixed weights, such as a grid.")
     ends = [weight_space.ratios(path[-1])[0] for path in weight_space.paths(summary)]
-    scale = LogScale([place[0] for _, _, place in choices] + ends)
+    scale, decimals = LogScale([place[0] for _, _, place in choices] + ends), sentences.decimal_places(summary)
+    ours = summary.one_shot if summary.one_shot is not None and summary.one_shot.chosen.report and ends else None
+    logs = [math.log10(max(r, LogScale.FLOOR)) if r else scale(0) for r in ends]
+    at, wide = statistics.fmean(logs or [0.0]), standard_deviation(logs)
+    points = [(scale(place[0]), o, COLOURS["set"]) for _, o, place in choices]
+    points += [(at, ours.chosen, COLOURS["learned"])] if ours is not None else []
     with style.panel(axes) as axes:
-        named, reference = [], summary.reference
-        for row in dict.fromkeys(row.plan for row, _, _ in choices):
-            mine = sorted(((scale(p[0]), o) for r, o, p in choices if r.plan == row), key=lambda pair: pair[0])
-            xs, ys, bars = [x for x, _ in mine], [o.mean for _, o in mine], [o.standard_deviation for _, o in mine]
-            joined = [(x, y) for x, y in zip(xs, ys, strict=True) if x != scale(0)]
+        scale.apply(axes, "x", (at - wide, at + wide) if ours is not None else None)
+        edges.set_height_for(axes, [o for _, o, _ in points])
+        low, high = axes.get_ylim()
+        for plan in dict.fromkeys(row.plan for row, _, _ in choices):
+            mine = sorted((scale(p[0]), o.mean) for r, o, p in choices if r.plan == plan)
+            joined = [(x, y if low <= y <= high else math.nan) for x, y in mine if x != scale(0)]
             axes.plot(*zip(*joined, strict=True), color=COLOURS["set"], linewidth=1.2)
-            axes.errorbar(xs, ys, bars, fmt="o", color=COLOURS["set"], markersize=5, elinewidth=1, capsize=2)
-        if reference is not None and isinstance(reference.chosen.weighting, Fixed):
-            at, best = scale(weight_space.ratios(reference.chosen.weighting.weights)[0]), reference.chosen
-            axes.errorbar(
-                [at], [best.mean], [best.standard_deviation], fmt="D", color=INK, markersize=7, capsize=2, zorder=4
-            )
-            named.append(Label(at, best.mean, f"best of {plans.base_name(reference.plan)}", INK))
-        ours = summary.one_shot
-        if ours is not None and ours.chosen.report and ends:
-            logs = [math.log10(max(r, LogScale.FLOOR)) if r else scale(0) for r in ends]
-            at, wide = statistics.fmean(logs), statistics.stdev(logs) if len(logs) > 1 else 0.0
-            mean, deep = ours.chosen.mean, ours.chosen.standard_deviation
-            axes.errorbar(
-                [at], [mean], [deep], [wide], "*", color=COLOURS["learned"], markersize=15, capsize=3, zorder=5
-            )
-            named.append(Label(at, mean, "learned", COLOURS["learned"], True))
-        scale.apply(axes, "x")
+        named: list[Label] = []
+        obstacles: list[labels.Box] = _break_boxes(axes, scale)
+        reference = summary.reference
+        for x, outcome, colour in points:
+            learned, best = ours is not None and outcome is ours.chosen, reference and outcome is reference.chosen
+            colour = INK if best and not learned else colour
+            marker, size = ("*", 15) if learned else ("D", 7) if best else ("o", 5)
+            name = "learned" if learned else plans.label(reference, summary.rows) if reference and best else ""
+            made = [edges.draw_beyond(axes, x, *one, colour) for one in edges.describe_beyond(axes, outcome, decimals)]
+            obstacles += [box for _, box in made]
+            if low <= outcome.mean <= high:
+                edges.draw_bar(axes, x, outcome.mean, outcome.standard_deviation, colour, cap=5)
+                if learned and wide:
+                    axes.plot([x - wide, x + wide], [outcome.mean] * 2, color=colour, linewidth=1.2, gid="spread")
+                axes.plot([x], [outcome.mean], marker, color=colour, markersize=size, zorder=5 if learned else 4)
+                named += [Label(x, outcome.mean, name, colour, learned)] if name else []
+                named += [label for label, _ in made]
+                obstacles += _marker_boxes(axes, x, outcome)
+            else:
+                named += [label._replace(text=f"{name} {label.text}".strip(), bold=learned) for label, _ in made]
         style.grid_lines(axes)
-        axes.autoscale(axis="y")
-        points = [(scale(p[0]), o) for _, o, p in choices]
-        points += [(at, ours.chosen)] if ours is not None and ours.chosen.report and ends else []
-        markers = [box for x, outcome in points for box in _marker_boxes(axes, x, outcome)]
-        labels.place_beside(axes, named, [*markers, *_break_boxes(axes, scale)])
-        style.head(axes, "Response curve", plans.metric_label(summary), weight_space.ratio_label(summary, 1))
+        labels.place_beside(axes, named, obstacles)
+        titles.head(axes, "Response curve", plans.metric_label(summary), weight_space.ratio_label(summary, 1))
     return style.root(axes)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.extras import require
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import style, weight_space
+from trainonce.report.drawing import style, titles, weight_space
 from trainonce.report.drawing.style import COLOURS, INK, MARKERS, NothingToDrawError
 from trainonce.report.drawing.weight_space import TOP, place_in_triangle
 from trainonce.report.plotly.simplex import simplex as interactive
@@ -70,7 +70,7 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.text(0, -0.03, f"all {left}", ha="left", va="top", fontsize=9.5)
         axes.text(1, -0.03, f"all {right}", ha="right", va="top", fontsize=9.5)
         _add_legend(axes, summary, bool(choices), paths)
-        style.head(axes, "The simplex of the weights", "near a corner one term has all the weight")
+        titles.head(axes, "The simplex of the weights", "near a corner one term has all the weight")
     return style.root(axes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing.over_steps import draw_terms
+from trainonce.report.drawing.terms import draw_terms
 from trainonce.report.plotly.weights import weights as interactive
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     part="weights",
     title="Learned weights over steps",
     caption="The weight of each term in the first plan that learns them. "
-    "A band runs from the lowest to the highest seed.",
+    "A band runs from the lowest to the highest seed. Many terms have a panel each, with the others in grey and the "
+    "last weight above.",
     interactive=interactive,
 )
 def weights(summary: Summary, axes: Axes | None = None) -> Figure:

@@ -88,7 +88,8 @@ def _figure(drawing: Drawing, first: bool) -> str:
         if drawing.plotly
         else ""
     )
+    wide = " class=wide" if plot and drawing.wide else ""
     return (
-        f'<figure id="{drawing.name}"{" class=first" if first else ""}>{plot}{still}'
+        f'<figure id="{drawing.name}"{" class=first" if first else wide}>{plot}{still}'
         f"<figcaption>{markup.text(drawing.caption)}</figcaption></figure>"
     )

@@ -41,6 +41,8 @@ figure.first .still, figure.first .plot { max-width: 46rem; }
   figure.first { display: grid; grid-template-columns: minmax(0, 44rem) minmax(0, 1fr); gap: 2rem;
     align-items: center; } }
 figure svg { display: block; width: 100%; height: auto; }
+figure.wide { max-width: none; grid-column: 1 / -1; }
+figure.wide .still { max-width: 40rem; }
 figure.picture { max-width: none; grid-column: 1 / -1; }
 figure.picture img { display: block; max-width: 100%; height: auto; }
 .still svg * { stroke-linejoin: round; stroke-linecap: butt; }

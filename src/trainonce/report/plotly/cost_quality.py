@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainonce.report.drawing import plans, style
+from trainonce.report.drawing import edges, plans, style
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, NothingToDrawError
 from trainonce.report.plotly import elements
@@ -39,13 +39,15 @@ def cost_quality(summary: Summary) -> Any:
             f"{sentences.times(row.cost)} trainings",
         ]
         lines += [style.typeset(f"difference {sentences.interval(row.difference, decimals)}")] if row.difference else []
-        figure.add_scatter(
-            x=[row.cost],
-            y=[row.chosen.mean],
-            error_y={"array": [row.chosen.standard_deviation], "thickness": 1.2, "width": 0},
-            mode="markers",
-            name=elements.escape(plans.label(row)),
-            marker={"color": COLOURS[role], "symbol": elements.MARKERS[role], "size": 15 if role == "learned" else 10},
+        look = {"color": COLOURS[role], "symbol": elements.MARKERS[role], "size": 15 if role == "learned" else 10}
+        beyond = "" if low <= row.chosen.mean <= high else f" {edges.number(row.chosen.mean, decimals)}"
+        elements.add_outcome(
+            figure,
+            row.cost,
+            row.chosen,
+            (low, high),
+            look,
+            name=elements.escape(plans.label(row, rows)) + beyond,
             hovertemplate=f"{elements.escape(row.plan)}<br>{'<br>'.join(lines)}<extra></extra>",
         )
     return figure

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from trainonce.report.drawing.curves import Curve
     from trainonce.report.drawing.log_axis import LogScale
+    from trainonce.study.summary import Outcome
 
 
 MARKERS = {
@@ -66,14 +67,34 @@ def add_points(figure: Any, places: Sequence[tuple[float, float]], texts: Sequen
     figure.add_scatter(x=xs, y=ys, text=texts, mode="markers", name=name, marker=look, hovertemplate=hover)
 
 
-def add_line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) -> None:
+def add_outcome(
+    figure: Any, x: float, outcome: Outcome, limits: tuple[float, float], look: Mapping[str, Any], **others: Any
+) -> None:
+    """Add a point with its error bar; what is beyond the vertical limits becomes an arrow at the edge of the axes."""
+    low, high = limits
+    mean, deviation = outcome.mean, outcome.standard_deviation
+    inside = low <= mean <= high
+    arrow = {"symbol": "triangle-up" if mean > high else "triangle-down", "size": 11}
+    bar = {"error_y": {"array": [deviation], "thickness": 1.2, "width": 0}} if inside else {}
+    place = {"x": [x], "y": [min(max(mean, low), high)], "mode": "markers", "cliponaxis": False}
+    figure.add_scatter(**place, marker=dict(look) if inside else dict(look) | arrow, **bar, **others)
+    cuts = [(low, "triangle-down")] if mean - deviation < low else []
+    cuts += [(high, "triangle-up")] if mean + deviation > high else []
+    for edge, symbol in cuts:
+        if inside:
+            marker = {"color": look["color"], "symbol": symbol, "size": 8}
+            end = {"hoverinfo": "skip", "showlegend": False, "cliponaxis": False, "mode": "markers"}
+            figure.add_scatter(x=[x], y=[edge], marker=marker, **end)
+
+
+def add_line(figure: Any, line: Curve, name: str, colour: str, band: bool = True, dash: str = "solid") -> None:
     """Add the mean over the seeds and, behind it, their range."""
     if band and line.seeds > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
         figure.add_scatter(x=line.steps, y=line.low, **edge)
         clear = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.22)"
         figure.add_scatter(x=line.steps, y=line.high, fill="tonexty", fillcolor=clear, **edge)
-    look = {"color": colour, "width": 2.2}
+    look = {"color": colour, "width": 2.2, "dash": dash}
     hover = f"{name}: %{{y:.4g}} at step %{{x:.0f}}<extra></extra>"
     figure.add_scatter(
         x=line.steps, y=line.mean, mode="lines", name=name, legendgroup=name, line=look, hovertemplate=hover

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.report.drawing import style, weight_space
+from trainonce.report.drawing import edges, style, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS
 from trainonce.report.plotly import elements
@@ -33,14 +33,19 @@ def parallel_coordinates(summary: Summary) -> Any:
         }
         for i, term in enumerate(summary.task.terms[1:])
     ]
-    axes.append({"label": elements.label(summary.task.metric, 12), "values": [value for _, value, _ in found]})
+    low, high = edges.limits([value for _, value, _ in found], 0.05)
+    beyond = any(not low <= value <= high for _, value, _ in found)
+    results = [min(max(value, low), high) for _, value, _ in found]
+    axes.append({"label": elements.label(summary.task.metric, 12), "values": results, "range": [low, high]})
     line = {"color": [kind for _, _, kind in found], "cmin": 0, "cmax": 1, "showscale": False}
     line["colorscale"] = [[0, COLOURS["set"]], [1, COLOURS["learned"]]]
     figure = elements.new_figure(
         "All choices of weights",
-        f"weight / weight of {shorten(summary.task.terms[0], style.NAME)}; orange: learned",
+        "results beyond the axis are drawn at its end; orange: learned"
+        if beyond
+        else f"weight / weight of {shorten(summary.task.terms[0], style.NAME)}; orange: learned",
         {},
         {},
     )
-    figure.add_trace(plotly.Parcoords(dimensions=axes, line=line))
+    figure.add_trace(plotly.Parcoords(dimensions=axes, line=line, labelangle=-30 if len(axes) > 6 else 0))
     return figure.update_layout(margin={"l": 70, "r": 70, "t": 135, "b": 30})

@@ -11,6 +11,8 @@ from trainonce.report.plotly import elements
 if TYPE_CHECKING:
     from trainonce.study.summary import Summary
 
+DASHES = ("solid", "dash", "dot", "dashdot")  # of the first terms, of as many next ones, and so on
+
 
 def weights(summary: Summary) -> Any:
     """The learned weights over steps, with the range of the seeds."""
@@ -26,5 +28,6 @@ def weights(summary: Summary) -> Any:
         line = curves.curve(runs, f"weight/{term}")
         if line is None:
             raise NothingToDrawError("The histories of the runs with learned weights are not in the folder.")
-        elements.add_line(figure, line, elements.label(term), TERMS[number % len(TERMS)])
+        dash = DASHES[number // len(TERMS) % len(DASHES)]
+        elements.add_line(figure, line, elements.label(term), TERMS[number % len(TERMS)], dash=dash)
     return figure
