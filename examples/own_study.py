@@ -16,7 +16,6 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from trainonce import report
 from trainonce.study import Study, sentences, task
 
 
@@ -65,7 +64,6 @@ def main(steps=150, seeds=3, out="out/own_study"):
     study = Study(diabetes.using(steps=steps), out, seeds=seeds)
     summary = study.add("one-shot").add("grid(0.1,1,10)").add("base").run()
     print(sentences.text_table(summary))
-    print(f"Report: {report.write(out)}")
     print(sentences.sentence(summary))
 
 

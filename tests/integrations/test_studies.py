@@ -112,7 +112,7 @@ def study(made, folder, plans, seeds):
 
 
 #: What a study writes: the framework leaves nothing beside it.
-FILES = {layout.RECORDS, layout.MANIFEST, layout.CLAIMS, layout.TRIALS, layout.LOGS}
+FILES = {layout.RECORDS, layout.MANIFEST, layout.CLAIMS, layout.TRIALS, layout.LOGS, layout.SUMMARY, layout.TABLE}
 
 
 @pytest.mark.parametrize("made", [with_lightning, with_trainer], ids=["lightning", "transformers"])

@@ -36,7 +36,7 @@ def compare(asked: argparse.Namespace) -> int:
     if study.changes and study.store.read():
         what = ", ".join(study.changes)
         print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
-    summary = study.run(workers=asked.workers, device=asked.device)
+    summary = study.run(workers=asked.workers, device=asked.device, report=False)
     _print_summary(summary)
     if warned := _warnings(study):
         print(warned)
@@ -51,7 +51,7 @@ def run(asked: argparse.Namespace) -> int:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task = study.task
     print(f"{task.name}: {task.about}")
-    study.run(workers=asked.workers, device=asked.device)
+    study.run(workers=asked.workers, device=asked.device, report=False)
     from trainonce.study import sentences
     from trainonce.study.schedule import left_out
 

@@ -11,5 +11,6 @@ In a notebook each figure is a function of a :class:`~trainonce.study.Summary`, 
 """
 
 from trainonce.report.build import write as write
+from trainonce.report.build import write_data as write_data
 from trainonce.report.drawing.style import NothingToDrawError as NothingToDrawError
 from trainonce.report.figures import *  # noqa: F403 the list of figures is there, and only there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.report import catalogue, export, files
@@ -12,12 +12,13 @@ from trainonce.report.figures import CATALOGUE
 from trainonce.report.page import pictures
 from trainonce.report.page.document import page
 from trainonce.report.plotly import elements
-from trainonce.study import layout
+from trainonce.study import layout, tables
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
 
 def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Path:
@@ -42,7 +43,8 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
     store = Store(folder, writable=False)
     manifest, records = store.read_manifest(), store.read_all()
     assert manifest is not None
-    summary, trials = Summary(manifest, records, folder), export.trial_rows(manifest, records)
+    summary = Summary(manifest, records, folder)
+    trials = tables.trial_rows(summary)
     drawings, lacking = catalogue.draw_all(summary, CATALOGUE, interactive)
     names = [drawing.name for drawing in drawings]
     content = export.summary_json(summary, trials, names)
@@ -59,12 +61,26 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
     contents = {
         **{f"{layout.FIGURES}/{drawing.name}.svg": _encode(drawing.svg) for drawing in drawings},
         **{f"{layout.FIGURES}/{drawing.name}.png": drawing.png for drawing in drawings},
-        layout.TABLE: _encode(export.trials_csv(summary, trials)),
-        layout.SUMMARY: _encode(export.to_json(content, indent=1) + "\n"),
+        **_data(summary, trials, content),
         layout.REPORT: _encode(text),
     }
     files.replace_all(folder, contents, _outdated_files(folder, names))
     return folder / layout.REPORT
+
+
+def write_data(summary: Summary) -> None:
+    """Write ``summary.json`` and ``trials.csv`` alone, into the folder of the study; it needs no matplotlib."""
+    assert summary.path is not None
+    folder, trials = Path(summary.path), tables.trial_rows(summary)
+    content = export.summary_json(summary, trials, _figures_of_last_report(folder))
+    files.replace_all(folder, _data(summary, trials, content))
+
+
+def _data(summary: Summary, trials: Sequence[tables.TrialRow], content: Any) -> dict[str, bytes]:
+    return {
+        layout.TABLE: tables.to_csv(tables.columns(summary, trials)),
+        layout.SUMMARY: _encode(export.to_json(content, indent=1) + "\n"),
+    }
 
 
 def _encode(text: str) -> bytes:
@@ -74,9 +90,13 @@ def _encode(text: str) -> bytes:
 
 def _outdated_files(folder: Path, names: list[str]) -> list[str]:
     """The files of figures that the last report had and this one does not have."""
+    gone = [name for name in _figures_of_last_report(folder) if name not in names]
+    return [f"{layout.FIGURES}/{name}.{kind}" for name in gone for kind in ("svg", "png")]
+
+
+def _figures_of_last_report(folder: Path) -> list[str]:
     try:
         before = json.loads((folder / layout.SUMMARY).read_bytes())["figures"]
-        gone = [name for name in before if isinstance(name, str) and Path(name).name == name and name not in names]
+        return [name for name in before if isinstance(name, str) and Path(name).name == name]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [f"{layout.FIGURES}/{name}.{kind}" for name in gone for kind in ("svg", "png")]

@@ -1,50 +1,21 @@
-"""The data of the page as files: the summary as JSON, the trials as CSV."""
+"""The data of the page as JSON."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from trainonce.study import sentences
-from trainonce.study.summary import keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from trainonce.study.record import Record
     from trainonce.study.summary import Outcome, Row, Summary
+    from trainonce.study.tables import TrialRow
 
 FORMAT = 1
-
-
-class TrialRow(NamedTuple):
-    """A record and the plans that use it. ``last`` is False if a later record of the same trial replaces it."""
-
-    plans: tuple[str, ...]
-    record: Record
-    last: bool
-
-
-def plans_by_key(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names of the plans that use each trial, by the trial's key."""
-    identity, found = manifest["task"]["identity"], dict[str, list[str]]()
-    for plan in manifest["plans"]:
-        for key in dict.fromkeys(keys_of(plan, identity)):
-            found.setdefault(key, []).append(plan["name"])
-    return found
-
-
-def trial_rows(manifest: Mapping[str, Any], records: Iterable[Record]) -> list[TrialRow]:
-    """The records that the study's plans use, plan by plan; records of other plans or earlier tasks are left out."""
-    plans, order = plans_by_key(manifest), [plan["name"] for plan in manifest["plans"]]
-    kept = [record for record in records if record.key in plans]
-    last = {record.key: index for index, record in enumerate(kept)}
-    found = [TrialRow(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
-    return sorted(found, key=lambda t: (order.index(t.plans[0]), t.record.weighting.label, t.record.seed))
 
 
 def summary_json(summary: Summary, trials: Sequence[TrialRow], figures: Sequence[str]) -> dict[str, Any]:
@@ -124,32 +95,3 @@ def _null_nonfinite(value: Any) -> Any:
 def to_json(content: Any, indent: int | None = None) -> str:
     """JSON text; values that JSON does not know become strings."""
     return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False, default=str)
-
-
-def trials_csv(summary: Summary, trials: Sequence[TrialRow]) -> str:
-    """One line per record: plans, weights, seed, status, metrics, time."""
-    metrics = sorted({name for trial in trials for name in trial.record.metrics})
-    head = ["plans", "weights", "seed", "status", "last", *metrics, *(f"weight/{t}" for t in summary.task.terms)]
-    target = io.StringIO(newline="")
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow([*head, "seconds", "fraction", "device", "key", "error"])
-    for plans, record, last in trials:
-        weights = [*record.weights, *[""] * (len(summary.task.terms) - len(record.weights))]
-        error = "" if record.error is None else f"{record.error.get('type')}: {record.error.get('message')}"
-        writer.writerow(
-            [
-                " ".join(plans),
-                record.weighting.label,
-                record.seed,
-                record.status,
-                last,
-                *(record.metrics.get(name, "") for name in metrics),
-                *weights,
-                record.seconds,
-                record.fraction,
-                record.device,
-                record.key,
-                error,
-            ]
-        )
-    return target.getvalue()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study import plans, progress, runner, schedule
+from trainonce.extras import require
+from trainonce.study import layout, plans, progress, reprs, runner, schedule
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
 from trainonce.study.identity import differences
@@ -56,6 +59,12 @@ class Study:
     #: What has changed of the task since the folder's earlier trials, which are kept, and not used.
     changes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return reprs.study_text(self)
+
+    def _repr_html_(self) -> str:
+        return reprs.study_html(self)
+
     def add(self, plan: str, *values: Any, **settings: Any) -> Self:
         """Add a plan, as on the command line: ``study.add("grid(0.1,1,10)")``, or ``study.add("grid", 0.1, 1, 10)``."""
         made = plans.build(plan, values, settings, self.task) if values or settings else plans.parse(plan, self.task)
@@ -71,8 +80,9 @@ class Study:
         show: bool = True,
         start: str = "forkserver",
         executor: str | None = None,
+        report: bool | None = None,
     ) -> Summary:
-        """Run what is missing or has failed, and return the summary.
+        """Run what is missing or has failed, write the results into the folder, and return the summary.
 
         :param workers: How many processes run at a time; 0 trains in this process. By default one per core, at most 8,
             or one per GPU.
@@ -80,6 +90,8 @@ class Study:
         :param show: Whether to print progress.
         :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         :param executor: What runs the trials: ``"in-process"`` or ``"processes"``. By default ``workers`` decides.
+        :param report: Whether to write the page, ``report.html`` with ``figures/``, as the command does. By default if
+            ``show`` is on and matplotlib is installed. ``summary.json`` and ``trials.csv`` are written in any case.
         """
         if is_worker():
             raise RuntimeError(
@@ -88,6 +100,8 @@ class Study:
             )
         if not self.plans:
             raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
+        if report:
+            require("matplotlib.figure", "matplotlib", "study")  # before hours of training
         tools = Tools.choose(self.task, workers, device, start, executor)
         if tools.executor == "in-process" and (edited := self.task.files_edited_since()):
             raise ValueError(
@@ -101,7 +115,23 @@ class Study:
         listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
         with listener:  # type: ignore[attr-defined]
             runner.run(self.task, self.store, everything, tools, listener)
-        return self.summary()
+        summary = self.summary()
+        self._write_files(summary, show and find_spec("matplotlib") is not None if report is None else report, show)
+        return summary
+
+    def _write_files(self, summary: Summary, page: bool, show: bool) -> None:
+        from trainonce.report import write, write_data  # which needs the study
+
+        try:
+            if page:
+                write(self.store.path)
+            else:
+                write_data(summary)
+        except OSError as error:  # the trials are recorded, and whoever trained for hours wants the summary
+            warnings.warn(str(error), stacklevel=3)
+        else:
+            if page and show:
+                print(f"Report: {self.store.shown / layout.REPORT}")
 
     def items(self) -> list[schedule.Item]:
         """Everything this run of the study consists of."""

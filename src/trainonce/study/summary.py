@@ -7,8 +7,10 @@ import functools
 import math
 import statistics
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainonce.study import reprs
 from trainonce.study.intervals import Interval, paired_interval, standard_deviation
 from trainonce.study.record import Record, read_weighting
 from trainonce.study.search import Search
@@ -150,6 +152,32 @@ class Summary:
         if manifest is None:
             raise FileNotFoundError(f"There is no study in {path}.")
         return cls(manifest, store.read_all(), store.path)
+
+    # Shown, and as a table with one row per trial
+
+    def __repr__(self) -> str:
+        return reprs.summary_text(self)
+
+    def _repr_html_(self) -> str:
+        return reprs.summary_html(self)
+
+    def to_pandas(self) -> Any:
+        """The trials as a pandas ``DataFrame``: plans, weights, seed, status, metrics, cost, one row for each."""
+        from trainonce.study import tables  # which needs this module
+
+        return tables.to_frame(tables.columns(self), "pandas")
+
+    def to_polars(self) -> Any:
+        """The trials as a Polars ``DataFrame``, with the columns of :meth:`to_pandas`."""
+        from trainonce.study import tables
+
+        return tables.to_frame(tables.columns(self), "polars")
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the trials to a CSV file with the columns of :meth:`to_pandas`, the same as ``trials.csv``."""
+        from trainonce.study import tables
+
+        tables.write_csv(tables.columns(self), Path(path))
 
     # Rows
 

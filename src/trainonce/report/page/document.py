@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trainonce.report.catalogue import Drawing
-    from trainonce.report.export import TrialRow
     from trainonce.study.summary import Summary
+    from trainonce.study.tables import TrialRow
 
 #: Content security policy: the page may not fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'{}; img-src data:"

@@ -15,8 +15,8 @@ from trainonce.study.summary import MARGIN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.report.export import TrialRow
     from trainonce.study.summary import Row, Summary
+    from trainonce.study.tables import TrialRow
 
 
 def opening(summary: Summary) -> str:
