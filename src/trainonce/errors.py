@@ -20,6 +20,10 @@ class StoppedError(RuntimeError):
     """A study cannot go on: a finished trial could not be recorded, or the task was changed meanwhile."""
 
 
+class SameFailureError(StoppedError):
+    """The first trials of a study all failed in the same way, so the others would, too."""
+
+
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Raise an :class:`InputError` for wrong settings, missing packages and unusable files in the ``with`` block."""

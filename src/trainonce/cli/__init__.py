@@ -9,10 +9,10 @@ import warnings
 from typing import TYPE_CHECKING
 
 from trainonce.cli.arguments import build_parser, put_task_first
-from trainonce.cli.commands import compare, run
 from trainonce.cli.problem import Problem
 from trainonce.cli.settings_argument import with_settings
 from trainonce.cli.task_argument import load_task
+from trainonce.cli.training import compare, run
 from trainonce.errors import StoppedError
 
 if TYPE_CHECKING:

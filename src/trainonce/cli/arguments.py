@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trainonce
-from trainonce.cli import commands
+from trainonce.cli import commands, training
+from trainonce.cli.request import PLANS
 from trainonce.recipes import RECIPES
 from trainonce.study import layout
+from trainonce.study.cost import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         "same command goes on where it was.",
     )
     _task_arguments(one)
-    default = f"(default: {' '.join(commands.PLANS)})"
+    default = f"(default: {' '.join(PLANS)})"
     one.add_argument(
         "--plans",
         action="extend",
@@ -46,21 +48,28 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--margin", type=_positive, help="acceptable loss in the metric, for the verdict (default: the task's)"
     )
+    one.add_argument("--dry-run", action="store_true", help="show the trials and what they cost, and do nothing")
+    one.add_argument("--yes", action="store_true", help=f"do not ask before more than {LIMIT:,} trials or a day")
+    one.add_argument(
+        "--keep-going", action="store_true", help="go on where the first trials have all failed in the same way"
+    )
+    _drop_argument(one)
     one.add_argument("--no-report", action="store_true", help=f"no {layout.REPORT} at the end")
     one.add_argument("--interactive", action="store_true", help="a report with plotly figures")
-    one.set_defaults(command=commands.compare)
+    one.set_defaults(command=training.compare)
 
     two = subparsers.add_parser("run", help="train a task once", description="Train a task once under one plan.")
     _task_arguments(two)
     two.add_argument("--plan", default="one-shot", help="how the weights are chosen (default: one-shot)")
     two.add_argument("--seed", type=_whole, default=0, help="the seed of the training (default: 0)")
-    two.set_defaults(command=commands.run)
+    two.set_defaults(command=training.run)
 
     three = subparsers.add_parser(
         "report", help="write the report of a study", description=f"Write DIR/{layout.REPORT}."
     )
     three.add_argument("study", type=Path, metavar="DIR", help="the folder that was --out of trainonce compare")
     three.add_argument("--interactive", action="store_true", help="with plotly figures")
+    _drop_argument(three)
     three.set_defaults(command=commands.report)
 
     four = subparsers.add_parser(
@@ -80,6 +89,16 @@ def build_parser() -> argparse.ArgumentParser:
     six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")
     six.set_defaults(command=commands.explain)
     return parser
+
+
+def _drop_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--drop",
+        action="append",
+        default=[],
+        metavar="PLAN",
+        help="take a plan out of the study; its trials stay in the folder",
+    )
 
 
 def put_task_first(arguments: Sequence[str]) -> list[str]:

@@ -71,6 +71,20 @@ def parse(text: str, task: Task) -> Plan:
     >>> [weighting.label for weighting in plan.weightings]
     ['1 : 0.1 : 0.1', '1 : 0.1 : 1', '1 : 1 : 0.1', '1 : 1 : 1']
     """
+    return build(*_read(text), task)
+
+
+def name_of(text: str) -> str:
+    """The name by which a study knows the plan that a text names, however it is written.
+
+    >>> name_of("grid:0.10,1.0"), name_of("uniform")
+    ('grid(0.1,1)', 'uniform')
+    """
+    return _title(*_read(text))
+
+
+def _read(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """The name of a plan, the settings without a name and those with one."""
     name, inside = _parts(text)
     values: list[Any] = []
     settings: dict[str, Any] = {}
@@ -82,7 +96,12 @@ def parse(text: str, task: Task) -> Plan:
             settings[key.strip()] = _value(value)
         else:
             values.append(_value(part))
-    return build(name, values, settings, task)
+    return name, values, settings
+
+
+def _title(name: str, values: Sequence[Any], settings: Mapping[str, Any]) -> str:
+    shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
+    return f"{name}({','.join(shown)})" if shown else name
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -116,8 +135,7 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
     kind, make, _ = PLANS[name]
     _check_positional(name, values)
     _check_named(name, settings)
-    shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
-    title = f"{name}({','.join(shown)})" if shown else name
+    title = _title(name, values, settings)
     try:
         made = make(task, *values, **settings)
         if isinstance(made, Search):
@@ -291,7 +309,21 @@ def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -
     for value in itertools.chain(*values):
         if not (is_number(value) and 0 <= value < math.inf):
             raise ValueError(f"A grid is of ratios to the base weight, numbers of at least 0; got {value!r}.")
+    _check_size("grid", math.prod(map(len, values)), task)
     return [Fixed.of((1.0, *weighting)) for weighting in itertools.product(*values)]
+
+
+LARGEST = 100_000  # points of a plan
+
+
+def _check_size(name: str, count: int, task: Task) -> None:
+    """Raise before more points are listed than memory, and the study's manifest, should hold."""
+    if count > LARGEST:
+        shown = f"{count:,}" if count < 10**15 else f"about 10^{math.floor(math.log10(count))}"
+        raise ValueError(
+            f"The plan {name!r} has {shown} points for the {len(task.terms)} terms of the task {task.name!r}; a study "
+            f"lists at most {LARGEST:,}. Use random(trials=30) or asha, or name fewer ratios."
+        )
 
 
 def _grid_3x3(task: Task) -> list[Weighting]:
@@ -319,6 +351,7 @@ def _check_term_count(name: str, task: Task, count: int) -> None:
 def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Weighting]:
     search = Search("random", trials, low, high)
     search.check()
+    _check_size("random", trials, task)
     rng = random.Random(seed)
     draw = [[math.exp(rng.uniform(*search.range)) for _ in task.terms[1:]] for _ in range(trials)]
     return [Fixed.of((1.0, *ratios)) for ratios in draw]
@@ -329,9 +362,13 @@ def _tpe(task: Task, *, trials: int = 20, low: float = 0.01, high: float = 100.0
 
 
 def _asha(task: Task, *, trials: int = 27, eta: int = 3, low: float = 0.01, high: float = 100.0) -> Search:
-    if task.steps is None:
-        raise ValueError(f"The plan 'asha' needs a task with a setting 'steps'; the task {task.name!r} has none.")
-    rung = max(1, task.steps // eta**RUNGS) if isinstance(eta, int) and eta >= 2 else None
+    length = task.steps or task.epochs
+    if length is None:
+        raise ValueError(
+            "The plan 'asha' needs a task with a setting 'steps' or 'epochs', the unit in which it calls trial.report; "
+            f"the task {task.name!r} has neither."
+        )
+    rung = max(1, length // eta**RUNGS) if isinstance(eta, int) and eta >= 2 else None
     return Search("asha", trials, low, high, eta, rung)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,8 @@ class Silent:
 
     def on_wait(self, count: int) -> None: ...
 
+    def on_note(self, text: str) -> None: ...
+
 
 class Lines(Silent):
     """A line for each trial that ended."""
@@ -89,6 +92,9 @@ class Lines(Silent):
         if not self._waited:
             self._waited = True
             print(f"Waiting for {count} trial{'s' * (count != 1)} that another process is running.", flush=True)
+
+    def on_note(self, text: str) -> None:
+        print(textwrap.fill(text, 100), flush=True)
 
 
 def _describe_skip(label: str, seed: int, why: str) -> str:
@@ -150,3 +156,6 @@ class Live(Silent):
 
     def on_wait(self, count: int) -> None:
         self._progress.update(self._all, note=f"{self._done}/{self._total}, {count} in another process")
+
+    def on_note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False)

@@ -7,15 +7,16 @@ import math
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from trainonce.errors import StoppedError as StoppedError
+from trainonce.errors import SameFailureError, StoppedError
 from trainonce.study.schedule import POLL, Item, Schedule
 from trainonce.study.weightings.peers import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from trainonce.study.executors.tools import Tools
     from trainonce.study.record import Record
+    from trainonce.study.search import Search
     from trainonce.study.store import Store
     from trainonce.study.task import Task
 
@@ -28,6 +29,7 @@ class Listener(Protocol):
     def on_end(self, record: Record, label: str, left: float) -> None: ...
     def on_skip(self, label: str, seed: int, why: str) -> None: ...
     def on_wait(self, count: int) -> None: ...
+    def on_note(self, text: str) -> None: ...
 
 
 class News:
@@ -47,10 +49,60 @@ class News:
         return self._records.get(key)
 
 
-def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, listener: Listener) -> None:
-    """Run whatever is missing or has failed."""
+class Notes:
+    """What the first trial of each search shows about all of them."""
+
+    def __init__(self, task: Task, everything: Sequence[Item]) -> None:
+        self._unit = "steps" if task.steps else "epochs"
+        self._searches = {key: item.search for item in everything if item.search is not None for key in item.keys}
+        self._said: set[Search] = set()
+
+    def find(self, record: Record) -> str:
+        """What to say after this trial; mostly nothing."""
+        search = self._searches.get(record.key)
+        if search is None or record.status == "failed" or search in self._said:
+            return ""
+        self._said.add(search)
+        return search.obstacle(record, self._unit)
+
+
+class Failures:
+    """Whether the trials of a study fail one after the other in the same way, and none has ever succeeded."""
+
+    def __init__(self, known: Iterable[Record]) -> None:
+        self._hopeless = not any(record.status != "failed" for record in known)
+        self._kind: tuple[str, str] | None = None
+        self._count = 0
+
+    def add(self, record: Record) -> str:
+        """Take a trial that has ended; what they all failed of, once that is clear."""
+        if record.status != "failed" or record.error is None:
+            self._hopeless = False
+            return ""
+        kind = record.error["type"], record.error["message"]
+        self._count = self._count + 1 if kind == self._kind else 1
+        self._kind = kind
+        first_line = kind[1].partition("\n")[0]
+        return f"{kind[0]}: {first_line}" if self._hopeless and self._count >= SAME else ""
+
+
+SAME = 3  # failures after which there is no hope for the other trials
+
+
+def run(
+    task: Task,
+    store: Store,
+    everything: Sequence[Item],
+    tools: Tools,
+    listener: Listener,
+    *,
+    keep_going: bool = False,
+) -> None:
+    """Run whatever is missing or has failed; unless told to keep going, until that is hopeless."""
     schedule, news = Schedule(everything, store.read()), News(store)
+    failures = Failures(record for item in everything for key in item.keys if (record := schedule.records.get(key)))
     labels: dict[str, str] = {}
+    notes = Notes(task, everything)
     start, count = time.monotonic(), 0
     with tools.open(task, store, _preload(task, everything)) as executor:
         while True:
@@ -85,6 +137,12 @@ def run(task: Task, store: Store, everything: Sequence[Item], tools: Tools, list
                     count += 1
                     seconds = (time.monotonic() - start) / count
                     listener.on_end(event.content, labels[key], seconds * schedule.left)
+                    if note := notes.find(event.content):
+                        listener.on_note(note)
+                    if (failure := failures.add(event.content)) and schedule.left and not keep_going:
+                        raise SameFailureError(
+                            f"The first {SAME} trials failed in the same way, so the study has stopped. {failure}"
+                        )
 
 
 def _preload(task: Task, everything: Sequence[Item]) -> list[str]:

@@ -95,6 +95,23 @@ class Search:
 
         return prune
 
+    def obstacle(self, record: Record, unit: str) -> str:
+        """Why a trial that ended could not be stopped early, whatever its metric; nothing where it could.
+
+        :param unit: Of the task's length: ``"steps"`` or ``"epochs"``.
+        """
+        if self.rung is None or record.status in ("failed", "pruned"):
+            return ""
+        if not record.reports:
+            return f"The task never calls trial.report, so the plan {self.method!r} stops no training early."
+        last = record.reports[-1][0]
+        if last >= self.rung:
+            return ""
+        return (
+            f"The task's last report was at {last}, so the plan {self.method!r} stops no training early: it first "
+            f"decides at {self.rung} {unit}. Call trial.report with the {unit} done so far."
+        )
+
     def _study(self, terms: Sequence[str], direction: Direction, done: Sequence[Record], key: str, **tools: Any) -> Any:
         """Optuna's study as it stands after the given trials, reported in their order."""
         optuna = _optuna()

@@ -8,13 +8,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.study import layout, plans, progress, reprs, runner, schedule
+from trainonce.study import cost, layout, plans, progress, reprs, runner, schedule
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
 from trainonce.study.identity import differences
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 from trainonce.study.task import Task
+from trainonce.text import did_you_mean
 
 if TYPE_CHECKING:
     import os
@@ -81,6 +82,8 @@ class Study:
         start: str = "forkserver",
         executor: str | None = None,
         report: bool | None = None,
+        limit: int | None = cost.LIMIT,
+        keep_going: bool = False,
     ) -> Summary:
         """Run what is missing or has failed, write the results into the folder, and return the summary.
 
@@ -92,6 +95,9 @@ class Study:
         :param executor: What runs the trials: ``"in-process"`` or ``"processes"``. By default ``workers`` decides.
         :param report: Whether to write the page, ``report.html`` with ``figures/``, as the command does. By default if
             ``show`` is on and matplotlib is installed. ``summary.json`` and ``trials.csv`` are written in any case.
+        :param limit: Of how many trials a study is refused as a probable mistake, or if it takes more than a day by
+            the task's ``seconds``; None for no limit.
+        :param keep_going: Whether to go on after three trials that failed in the same way while none has succeeded.
         """
         if is_worker():
             raise RuntimeError(
@@ -108,13 +114,15 @@ class Study:
                 f"{', '.join(edited)} was edited after it was loaded, and this process would train the code as it was. "
                 "Start Python again; in a notebook, load it anew and run the cell of the task."
             )
+        if limit is not None and (much := self._excess(tools.workers, limit)):
+            raise ValueError(f"{much} With limit=None it runs all the same.")
         with self.store.lock_manifest():
             self._known = self._read_plans()  # another process may have added plans
             self.store.write_manifest(self._manifest())
         everything = self.items()
         listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
         with listener:  # type: ignore[attr-defined]
-            runner.run(self.task, self.store, everything, tools, listener)
+            runner.run(self.task, self.store, everything, tools, listener, keep_going=keep_going)
         summary = self.summary()
         self._write_files(summary, show and find_spec("matplotlib") is not None if report is None else report, show)
         return summary
@@ -132,6 +140,9 @@ class Study:
         else:
             if page and show:
                 print(f"Report: {self.store.shown / layout.REPORT}")
+
+    def _excess(self, workers: int, limit: int) -> str:
+        return cost.excess(self.task, self.plans, self.seeds, self.store.read(), workers, limit)
 
     def items(self) -> list[schedule.Item]:
         """Everything this run of the study consists of."""
@@ -151,6 +162,21 @@ class Study:
             before = merged.get(plan.name, {}).get("seeds", [])
             merged[plan.name] = _as_json(plan) | {"seeds": sorted({*before, *self.seeds})}
         return list(merged.values())
+
+
+def drop_plans(store: Store, names: Sequence[str]) -> None:
+    """Take plans out of what a study is about. Their records stay: added again, they are not trained again."""
+    with store.lock_manifest():
+        manifest = store.read_manifest() or {"plans": []}
+        known = [plan["name"] for plan in manifest["plans"]]
+        for name in names:
+            if name not in known:
+                there = ", ".join(known) or "none"
+                raise ValueError(
+                    f"The study in {store.shown} has no plan {name!r}; it has: {there}.{did_you_mean(name, known)}"
+                )
+        kept = [plan for plan in manifest["plans"] if plan["name"] not in names]
+        store.write_manifest(manifest | {"plans": kept})
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:

@@ -82,6 +82,12 @@ class Task(Splits):
         steps = self.settings.get("steps")
         return steps if isinstance(steps, int) else None
 
+    @property
+    def epochs(self) -> int | None:
+        """The length of a training in epochs, where the function has a setting of that name."""
+        epochs = self.settings.get("epochs")
+        return epochs if isinstance(epochs, int) else None
+
     def using(self, **settings: Any) -> Task:
         """The task with some settings changed.
 

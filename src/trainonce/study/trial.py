@@ -174,7 +174,10 @@ class Trial:
     # Reporting
 
     def report(self, step: int, **metrics: float) -> None:
-        """Report metrics of the selecting split after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``."""
+        """Report metrics of the selecting split after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``.
+
+        A task with the setting ``epochs``, and none ``steps``, counts epochs.
+        """
         metric = self._task.metric
         if metric not in metrics:
             raise ValueError(f"trial.report needs the task's metric, {metric!r}; got {quoted(metrics) or 'none'}.")
@@ -200,7 +203,8 @@ class Trial:
     @property
     def fraction(self) -> float:
         """The part of a full training that was done; 1 where its length is not known."""
-        done, total = (self.steps, self.total) if self.total else self._shown or (1, 1)
+        reported = (self.reports[-1][0], self._task.epochs) if self.reports and self._task.epochs else (1, 1)
+        done, total = (self.steps, self.total) if self.total else self._shown or reported
         return min(1.0, done / total) if total else 1.0
 
     def _beat(self) -> None:

@@ -1,0 +1,50 @@
+"""What a comparison will cost: shown by ``--dry-run``, and asked about where it is very much."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+from trainonce.cli.problem import Problem
+from trainonce.study import cost
+
+if TYPE_CHECKING:
+    from trainonce.cli.request import Request
+
+
+def show(request: Request, workers: int) -> None:
+    """Print the trials of each plan, all of them, and how long they take where the task says so."""
+    task, seeds = request.task, request.seeds
+    counts = cost.trial_counts(request.plans, seeds)
+    width = max(4, *map(len, counts))
+    print(f"{'plan':<{width}}  {'trials':>9}  trainings a seed")
+    for plan in request.plans:
+        most = "at most " if plan.search is not None and plan.search.rung is not None else ""
+        print(f"{plan.name:<{width}}  {counts[plan.name]:>9,}  {most}{counts[plan.name] // len(seeds):,}")
+    count = cost.missing_trials(task, request.plans, seeds, {})
+    left = cost.missing_trials(task, request.plans, seeds, request.records)
+    there = f", {count - left:,} of them in {request.out} already" if left < count else ""
+    time = cost.duration_text(task, left, workers)
+    text = f"{count:,} trials, {request.described_seeds}{there}. {left:,} trainings to do{f', {time}' if time else ''}."
+    print("\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
+    shared = "Trials that plans share count once in the sum; it includes the one-shot runs that controls need."
+    print(textwrap.fill(f"{shared} Nothing was trained or written.", 100))
+
+
+def confirm(request: Request, workers: int) -> bool:
+    """Whether to run the request: yes, unless it is very much and somebody at the terminal says no."""
+    much = cost.excess(request.task, request.plans, request.seeds, request.records, workers)
+    if not much:
+        return True
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Problem(f"{much} With --yes it runs all the same.")
+    print(textwrap.fill(much, 100))
+    try:
+        answer = input("Run it all the same? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    print("Nothing was trained.")
+    return False

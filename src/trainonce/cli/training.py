@@ -1,0 +1,170 @@
+"""The commands that train: ``compare`` and ``run``."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trainonce.cli import cost_check
+from trainonce.cli.commands import check_study, drop, write_report
+from trainonce.cli.problem import Problem
+from trainonce.cli.request import PLANS, folder, read_request
+from trainonce.cli.settings_argument import with_settings
+from trainonce.cli.task_argument import load_task
+from trainonce.errors import SameFailureError
+from trainonce.extras import require
+from trainonce.study import layout
+from trainonce.text import display_width
+
+if TYPE_CHECKING:
+    import argparse
+
+    from trainonce.study import Study, Summary, Task
+
+
+def compare(asked: argparse.Namespace) -> int:
+    if asked.drop and not asked.plans:
+        return _show_without(asked)
+    seeds = list(range(asked.seeds)) if isinstance(asked.seeds, int) else asked.seeds
+    request = read_request(asked, asked.plans or PLANS, seeds)
+    if not asked.no_report and not asked.dry_run:
+        _check_report(asked)
+    task, out = request.task, request.out
+    workers = _workers(asked, task)
+    if asked.dry_run:
+        print(f"{task.name}: {task.about}")
+        cost_check.show(request, workers)
+        return 0
+    if not asked.yes and not cost_check.confirm(request, workers):
+        return 1
+    if asked.drop:
+        check_study(out)
+    study = request.open(asked.margin)
+    if asked.drop:
+        drop(out, asked.drop)
+    count = len({key for item in study.items() for key in item.keys})
+    names = ", ".join(plan.name for plan in study.plans)
+    print(f"{task.name}: {task.about}")
+    text = f"{count} trials: {names}; {request.described_seeds}. Results go to {out}."
+    print(textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
+    if study.changes and study.store.read():
+        what = ", ".join(study.changes)
+        print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
+    try:
+        summary = study.run(
+            workers=asked.workers, device=asked.device, limit=None, keep_going=asked.keep_going, report=False
+        )
+    except SameFailureError:
+        return _failures(study, HOPELESS)
+    _print_summary(summary)
+    if warned := _warnings(study):
+        print(warned)
+    if not asked.no_report:
+        write_report(out, asked.interactive)
+    return _failures(study)
+
+
+HOPELESS = "All failed in the same way, so the study has stopped; --keep-going runs the other trials, too."
+
+
+def run(asked: argparse.Namespace) -> int:
+    request = read_request(asked, [asked.plan], [asked.seed], "-run")
+    if len(request.plans) != 1 or len(request.plans[0].weightings) != 1:
+        raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
+    task, study = request.task, request.open()
+    print(f"{task.name}: {task.about}")
+    study.run(workers=asked.workers, device=asked.device, report=False)
+    from trainonce.study import sentences
+    from trainonce.study.schedule import left_out
+
+    (key,) = study.items()[-1].keys
+    records = study.store.read()
+    if (why := left_out(study.items(), records).get(key)) is not None:
+        raise Problem(f"The plan {asked.plan!r} cannot be trained: {why}.")
+    record = records.get(key)
+    if record is not None and record.status != "failed":
+        for name, value in record.metrics.items():
+            unit = task.unit if name.rpartition("/")[2] == task.metric else ""
+            print(f"{name}{' ' * (24 - display_width(name))} {value:.5g} {unit}".rstrip())
+        print(sentences.weights_line(record.weights, task.terms))
+        for text in record.warnings[:WARNINGS]:
+            print(textwrap.fill(f"It warned: {text}", 100))
+        if len(record.warnings) > WARNINGS:
+            print(f"and {len(record.warnings) - WARNINGS} more, in its record")
+        print(f"Recorded in {study.store.shown / layout.TRIALS / record.key}")
+    return _failures(study)
+
+
+WARNINGS = 3  # that are shown of a run
+
+
+def _show_without(asked: argparse.Namespace) -> int:
+    """Drop plans from a study and show what is left of it, without any training."""
+    from trainonce.study import Study, Summary
+
+    task = with_settings(load_task(asked.task), asked)
+    out = folder(asked, task)
+    check_study(out)
+    Study(task, out)  # raises if the folder is another task's
+    drop(out, asked.drop)
+    _print_summary(Summary.read(out))
+    if not asked.no_report:
+        write_report(out, asked.interactive)
+    return 0
+
+
+def _workers(asked: argparse.Namespace, task: Task) -> int:
+    """How many trainings will run at a time."""
+    from trainonce.study.executors.tools import Tools
+
+    return Tools.choose(task, asked.workers, asked.device).workers
+
+
+def _print_summary(summary: Summary) -> None:
+    from trainonce.study import sentences
+
+    print(f"\n{sentences.text_table(summary)}\n")
+    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
+    for text in filter(None, texts):
+        print(textwrap.fill(text, 100) + "\n")
+
+
+def _check_report(asked: argparse.Namespace) -> None:
+    """What the report will need, before hours of training."""
+    require("matplotlib.figure", "matplotlib", "study")
+    if asked.interactive:
+        require("plotly", "plotly", "interactive")
+
+
+def _warnings(study: Study) -> str:
+    """What trials warned of, in a line, with how many did."""
+    from trainonce.study.sentences import warning_kind
+
+    keys = {key for item in study.items() for key in item.keys}
+    warnings = [record.warnings for record in study.store.read().values() if record.key in keys]
+    kinds = Counter(kind for texts in warnings for kind in {warning_kind(text) or text for text in texts})
+    listed = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
+    return textwrap.fill(f"Trials warned of: {listed}.", 100) + "\n" if listed else ""
+
+
+def _failures(study: Study, more: str = "") -> int:
+    from trainonce.study.schedule import left_out
+
+    everything, records = study.items(), study.store.read()
+    never = left_out(everything, records)
+    labels = {key: item.label(key) for item in everything for key in item.keys if key not in never}
+    failed = [r for r in records.values() if r.key in labels and r.status == "failed"]
+    if not failed:
+        return 0
+    error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}
+    lines = error["traceback"].strip().splitlines()[-12:]
+    last = f"{error['type']}: {error['message']}"
+    lines += [] if lines and lines[-1] == last else ["", last] if lines else [last]
+    count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
+    print(f"\n{count}. The first, {labels[failed[0].key]}, seed {failed[0].seed}:\n", file=sys.stderr)
+    print(textwrap.indent("\n".join(lines), "    "), file=sys.stderr)
+    again = f"The same command runs failed trials again; logs are in {study.store.shown / layout.LOGS}."
+    print("\n" + "\n".join(filter(None, (more, again))), file=sys.stderr)
+    return 1

@@ -1,0 +1,82 @@
+"""What a study will cost, and whether that is more than anybody will have meant: before anything is trained."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from trainonce.study.progress import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainonce.study.plans import Plan
+    from trainonce.study.record import Record
+    from trainonce.study.task import Task
+
+LIMIT = 1000  # trials that a study runs without asking
+LONGEST = 24 * 3600  # seconds, likewise, where the task says how long a training takes
+INSTEAD = "random(trials=30) or asha in its place"
+FEW = 30  # points of a plan that nobody needs a search for
+
+
+def trial_counts(plans: Sequence[Plan], seeds: Sequence[int]) -> dict[str, int]:
+    """How many trials each plan has, without listing them; some may be of several plans."""
+    return {plan.name: _points(plan) * len(seeds) for plan in plans}
+
+
+def missing_trials(task: Task, plans: Sequence[Plan], seeds: Sequence[int], records: Mapping[str, Record]) -> int:
+    """How many trials are to run, each once, with those that controls need."""
+    from trainonce.study import schedule  # here, like all that imports torch: see trainonce.lazy
+
+    keys = {key for item in schedule.items(plans, seeds, task.identity) for key in item.keys}
+    return sum(key not in records or records[key].status == "failed" for key in keys)
+
+
+def excess(
+    task: Task,
+    plans: Sequence[Plan],
+    seeds: Sequence[int],
+    records: Mapping[str, Record],
+    workers: int,
+    limit: int = LIMIT,
+) -> str:
+    """What is too much about a study, in a sentence; nothing where it is not."""
+    counts = trial_counts(plans, seeds)
+    count = sum(counts.values())
+    if not _is_long(task, count, workers, limit):
+        return ""
+    if records:  # of a study that goes on only what is left counts
+        count = missing_trials(task, plans, seeds, records)
+        if not _is_long(task, count, workers, limit):
+            return ""
+    most = max(plans, key=_points)
+    time = duration_text(task, count, workers)
+    what = f"The study would train {count:,} times{f', {time}' if time else ''}; "
+    if _points(most) <= FEW:
+        return f"{what}it has {len(seeds):,} seeds. Fewer may do."
+    return f"{what}the plan {most.name!r} has {counts[most.name]:,} of the trials. {INSTEAD} would take far fewer."
+
+
+def duration_text(task: Task, count: int, workers: int) -> str:
+    """About how long so many trainings take, in words; nothing where the task does not say."""
+    seconds = _seconds(task)
+    if seconds is None:
+        return ""
+    return f"about {duration(seconds * count / max(1, workers))} with {max(1, workers)} worker{'s' * (workers > 1)}"
+
+
+def _is_long(task: Task, count: int, workers: int, limit: int) -> bool:
+    return count > limit or (_seconds(task) or 0.0) * count / max(1, workers) > LONGEST
+
+
+def _points(plan: Plan) -> int:
+    return len(plan.weightings) if plan.search is None else plan.search.trials
+
+
+def _seconds(task: Task) -> float | None:
+    """About how long a training takes on one core; of another length than usual, in proportion."""
+    if task.seconds is None or task.steps is None:
+        return task.seconds
+    usual = inspect.signature(task.function).parameters["steps"].default
+    return task.seconds * task.steps / usual if usual else task.seconds
