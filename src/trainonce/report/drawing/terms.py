@@ -58,4 +58,4 @@ def draw_terms(
 
 def _set_steps(panel: Axes, longest: float) -> None:
     panel.set_xlim(0, longest)
-    ticks.fit(panel, 0, longest)
+    ticks.fit(panel, 0, longest, stay_inside=True)

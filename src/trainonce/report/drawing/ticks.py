@@ -36,13 +36,23 @@ def texts(values: Sequence[float]) -> list[str]:
     return [text.replace("-", MINUS, 1) if text.startswith("-") else text for text in written]
 
 
-def fit(axes: Axes, low: float, high: float) -> None:
-    """Give the horizontal axis as many round ticks between two values as there is room for."""
+def fit(axes: Axes, low: float, high: float, stay_inside: bool = False) -> None:
+    """Give the horizontal axis as many round ticks between two values as there is room for.
+
+    :param stay_inside: Leave out a last label that would reach beyond the axes.
+    """
     ticker = require("matplotlib.ticker", "matplotlib", "study")
-    start, end = (labels.to_points(axes, x, 0)[0] for x in (low, high))
+    level = axes.get_ylim()[0]
+    start, end = (labels.to_points(axes, x, level)[0] for x in (low, high))
     for count in range(8, 0, -1):
         places = [t for t in ticker.MaxNLocator(count).tick_values(low, high) if low <= t <= high]
         names = texts(places)
+        if (
+            stay_inside
+            and names
+            and labels.to_points(axes, places[-1], 0)[0] + labels.text_width(names[-1], SIZE) / 2 > end
+        ):
+            places, names = places[:-1], names[:-1]
         if sum(labels.text_width(name, SIZE) + 10 for name in names) <= end - start:
             break
     axes.set_xticks(places, names)

@@ -40,7 +40,8 @@ def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
                 ("<", [low for v in values if v < low]),
                 (">", [high for v in values if v > high]),
             ):
-                axes.plot(kept, [y] * len(kept), marker, color=colour, alpha=0.65, markersize=6, gid="seed")
+                look = {"color": colour, "alpha": 0.65, "markersize": 6, "clip_on": False, "gid": "seed"}
+                axes.plot(kept, [y] * len(kept), marker, **look)  # type: ignore[arg-type]
             mark_beyond(axes, (low, high), y, texts, colour)
             mean = row.chosen.mean
             if low <= mean <= high:

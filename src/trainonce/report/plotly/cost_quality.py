@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from trainonce.report.drawing import edges, plans, style
@@ -29,9 +30,12 @@ def cost_quality(summary: Summary) -> Any:
     )
     line = plans.expected_best(summary)
     if len(line) > 1 and summary.reference is not None:
-        xs, ys = zip(*line, strict=True)
+        kept, exits = edges.cut_line([(math.log10(cost), value) for cost, value in line], low, high)
+        xs, ys = [10**x if x == x else None for x, _ in kept], [y if y == y else None for _, y in kept]
         name = elements.escape(f"part of {plans.base_name(summary.reference.plan)}")
         figure.add_scatter(x=xs, y=ys, mode="lines", name=name, line={"color": COLOURS["set"]}, hoverinfo="name")
+        for (x, y), way in exits:
+            elements.add_arrow(figure, 10**x, y, way, COLOURS["set"])
     for row in rows:
         role = plans.role(summary, row)
         lines = [

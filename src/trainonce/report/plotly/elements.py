@@ -78,23 +78,27 @@ def add_outcome(
     bar = {"error_y": {"array": [deviation], "thickness": 1.2, "width": 0}} if inside else {}
     place = {"x": [x], "y": [min(max(mean, low), high)], "mode": "markers", "cliponaxis": False}
     figure.add_scatter(**place, marker=dict(look) if inside else dict(look) | arrow, **bar, **others)
-    cuts = [(low, "triangle-down")] if mean - deviation < low else []
-    cuts += [(high, "triangle-up")] if mean + deviation > high else []
-    for edge, symbol in cuts:
-        if inside:
-            marker = {"color": look["color"], "symbol": symbol, "size": 8}
-            end = {"hoverinfo": "skip", "showlegend": False, "cliponaxis": False, "mode": "markers"}
-            figure.add_scatter(x=[x], y=[edge], marker=marker, **end)
+    if inside and mean - deviation < low:
+        add_arrow(figure, x, low, "down", look["color"])
+    if inside and mean + deviation > high:
+        add_arrow(figure, x, high, "up", look["color"])
 
 
-def add_line(figure: Any, line: Curve, name: str, colour: str, band: bool = True, dash: str = "solid") -> None:
+def add_arrow(figure: Any, x: float, y: float, way: str, colour: str) -> None:
+    """Add an arrowhead where a bar or a line leaves the axes, "up" or "down"."""
+    marker = {"color": colour, "symbol": f"triangle-{way}", "size": 8}
+    look = {"hoverinfo": "skip", "showlegend": False, "cliponaxis": False, "mode": "markers"}
+    figure.add_scatter(x=[x], y=[y], marker=marker, **look)
+
+
+def add_line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) -> None:
     """Add the mean over the seeds and, behind it, their range."""
     if band and line.seeds > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
         figure.add_scatter(x=line.steps, y=line.low, **edge)
         clear = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.22)"
         figure.add_scatter(x=line.steps, y=line.high, fill="tonexty", fillcolor=clear, **edge)
-    look = {"color": colour, "width": 2.2, "dash": dash}
+    look = {"color": colour, "width": 2.2}
     hover = f"{name}: %{{y:.4g}} at step %{{x:.0f}}<extra></extra>"
     figure.add_scatter(
         x=line.steps, y=line.mean, mode="lines", name=name, legendgroup=name, line=look, hovertemplate=hover

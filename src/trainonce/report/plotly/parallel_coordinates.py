@@ -48,4 +48,5 @@ def parallel_coordinates(summary: Summary) -> Any:
         {},
     )
     figure.add_trace(plotly.Parcoords(dimensions=axes, line=line, labelangle=-30 if len(axes) > 6 else 0))
+    figure.update_layout(title={"y": 0.97, "yanchor": "top"})
     return figure.update_layout(margin={"l": 70, "r": 70, "t": 135, "b": 30})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainonce.report.drawing import curves
-from trainonce.report.drawing.style import TERMS, NothingToDrawError
+from trainonce.report.drawing.style import TERMS, TOGETHER, NothingToDrawError
 from trainonce.report.plotly import elements
 
 if TYPE_CHECKING:
     from trainonce.study.summary import Summary
 
-DASHES = ("solid", "dash", "dot", "dashdot")  # of the first terms, of as many next ones, and so on
-
 
 def weights(summary: Summary) -> Any:
-    """The learned weights over steps, with the range of the seeds."""
+    """The learned weights over steps, with the range of the seeds; many terms have the still figure alone."""
+    if len(summary.task.terms) > TOGETHER:
+        raise NothingToDrawError("The lines of so many terms are drawn in panels.")
     row = summary.one_shot
     runs = curves.read_histories(summary, row.chosen) if row else []
     figure = elements.new_figure(
@@ -28,6 +28,5 @@ def weights(summary: Summary) -> Any:
         line = curves.curve(runs, f"weight/{term}")
         if line is None:
             raise NothingToDrawError("The histories of the runs with learned weights are not in the folder.")
-        dash = DASHES[number // len(TERMS) % len(DASHES)]
-        elements.add_line(figure, line, elements.label(term), TERMS[number % len(TERMS)], dash=dash)
+        elements.add_line(figure, line, elements.label(term), TERMS[number])
     return figure
