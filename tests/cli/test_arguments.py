@@ -1,6 +1,7 @@
 """What the command reads: its version, seeds, and plans in every way to write them."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from _tasks import line
@@ -9,6 +10,16 @@ import trainonce
 from trainonce import cli
 from trainonce.cli.arguments import build_parser, put_task_first
 from trainonce.study.plans import parse, separate
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command.md"
+
+
+def test_every_option_is_in_the_reference():
+    commands = next(a for a in build_parser()._actions if isinstance(a.choices, dict)).choices
+    options = {o for command in commands.values() for action in command._actions for o in action.option_strings}
+    page = PAGE.read_text()
+    assert [option for option in options - {"-h", "--help"} if f"| `{option}" not in page] == []
+    assert [name for name in commands if f"| `trainonce {name}" not in page] == []
 
 
 def read(*arguments):

@@ -180,6 +180,15 @@ def test_a_plan_that_is_not_there_is_one_sentence_and_nothing_changes(command, t
     assert (tmp_path / "study.json").read_bytes() == before
 
 
+def test_a_plan_is_not_dropped_and_compared_at_once(tmp_path, capsys):
+    compared(tmp_path)
+    before = (tmp_path / "study.json").read_bytes()
+    given = ("--steps=1", "--out", tmp_path, "--plans", "base", "grid(0.1,1)", "--drop", "grid:0.1,1")
+    assert run("compare", TASK, *given) == 1
+    assert "The plan 'grid(0.1,1)' is both to be dropped and to be compared" in capsys.readouterr().err
+    assert (tmp_path / "study.json").read_bytes() == before
+
+
 def test_a_folder_without_a_study_has_nothing_to_drop(tmp_path, capsys):
     assert run("compare", TASK, "--out", tmp_path / "new", "--drop", "grid") == 1
     assert "There is no study in" in capsys.readouterr().err

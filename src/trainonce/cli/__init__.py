@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
+from trainonce.cli import study_file
 from trainonce.cli.arguments import build_parser, put_task_first
 from trainonce.cli.problem import Problem
 from trainonce.cli.settings_argument import with_settings
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
+            if command is compare and study_file.is_study_file(asked.task):
+                study_file.fill_in(asked)
             return _run_together(command, asked) if command in (compare, run) else command(asked)
     except BrokenPipeError:  # the reader of our output has gone
         return 1

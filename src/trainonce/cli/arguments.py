@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trainonce
 from trainonce.cli import commands, training
+from trainonce.cli.argument_types import count, positive, seed_list, whole
 from trainonce.cli.request import PLANS
 from trainonce.recipes import RECIPES
 from trainonce.study import layout
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Train a task under several plans and seeds, summarise, and write a report. Stopped or killed, the "
         "same command goes on where it was.",
     )
-    _task_arguments(one)
+    _task_arguments(one, ", or a study file: study.toml")
     default = f"(default: {' '.join(PLANS)})"
     one.add_argument(
         "--plans",
@@ -42,11 +42,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PLAN",
         help="such as one-shot grid:0.1,1,10, or separated by commas; see 'trainonce plans' " + default,
     )
+    one.add_argument("--seeds", type=seed_list, help="how many, or which: 5, or 0-4, or 10,11,12 (default: 3)")
     one.add_argument(
-        "--seeds", type=_seed_list, default=3, help="how many, or which: 5, or 0-4, or 10,11,12 (default: 3)"
-    )
-    one.add_argument(
-        "--margin", type=_positive, help="acceptable loss in the metric, for the verdict (default: the task's)"
+        "--margin", type=positive, help="acceptable loss in the metric, for the verdict (default: the task's)"
     )
     one.add_argument("--dry-run", action="store_true", help="show the trials and what they cost, and do nothing")
     one.add_argument("--yes", action="store_true", help=f"do not ask before more than {LIMIT:,} trials or a day")
@@ -61,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     two = subparsers.add_parser("run", help="train a task once", description="Train a task once under one plan.")
     _task_arguments(two)
     two.add_argument("--plan", default="one-shot", help="how the weights are chosen (default: one-shot)")
-    two.add_argument("--seed", type=_whole, default=0, help="the seed of the training (default: 0)")
+    two.add_argument("--seed", type=whole, default=0, help="the seed of the training (default: 0)")
     two.set_defaults(command=training.run)
 
     three = subparsers.add_parser(
@@ -123,9 +121,10 @@ def _print_help(parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def _task_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", metavar="TASK", help="a recipe, file.py, file.py:name or package.module:name")
-    parser.add_argument("--steps", type=_count, help="optimizer steps of a training (default: the task's)")
+def _task_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
+    parser.add_argument("task", metavar="TASK", help=f"a recipe, file.py, file.py:name or package.module:name{more}")
+    parser.set_defaults(file_settings={})  # of a study file
+    parser.add_argument("--steps", type=count, help="optimizer steps of a training (default: the task's)")
     parser.add_argument(
         "--set",
         action="append",
@@ -139,58 +138,7 @@ def _task_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=_whole,
+        type=whole,
         help="trainings at a time, 0 for in this process (default: one per GPU, or one per core and at most 8)",
     )
     parser.add_argument("--device", help="such as cpu or cuda:0 (default: all GPUs, or the CPU)")
-
-
-def _seed_list(text: str) -> int | list[int]:
-    if "," not in text and "-" not in text.strip("-"):
-        return _check_seed_count(_count(text))
-    seeds = [seed for part in text.split(",") for seed in _seed_range(part)]
-    if len(set(seeds)) < len(seeds):
-        raise argparse.ArgumentTypeError(f"must be different seeds; got {text!r}")
-    return seeds
-
-
-def _seed_range(text: str) -> range:
-    """One seed, or those from the first to the last: 0-4."""
-    first, dash, last = text.partition("-")
-    if not dash or not first.strip():
-        return range(_whole(text), _whole(text) + 1)
-    if _whole(last) < _whole(first):
-        raise argparse.ArgumentTypeError(f"must be ranges from the lower to the higher seed, as 0-4; got {text!r}")
-    _check_seed_count(_whole(last) - _whole(first))
-    return range(_whole(first), _whole(last) + 1)
-
-
-def _check_seed_count(count: int) -> int:
-    if count > MOST_SEEDS:
-        raise argparse.ArgumentTypeError(f"must be at most {MOST_SEEDS:,} seeds; got {count:,}")
-    return count
-
-
-MOST_SEEDS = 100_000
-
-
-def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1; got {text!r}")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0; got {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number above 0; got {text!r}")
-    return value

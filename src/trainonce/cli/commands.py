@@ -81,13 +81,18 @@ def write_report(folder: Path, interactive: bool) -> None:
 
 def drop(folder: Path, texts: Sequence[str]) -> None:
     """Take plans out of the study in a folder."""
-    from trainonce.study import plans
     from trainonce.study.store import Store
     from trainonce.study.study import drop_plans
 
-    names = [plans.name_of(text) for argument in texts for text in plans.separate(argument)]
+    names = dropped_names(texts)
     drop_plans(Store(folder), names)
     print(f"Dropped from {folder}: {', '.join(names)}. Their trials are kept.")
+
+
+def dropped_names(texts: Sequence[str]) -> list[str]:
+    from trainonce.study import plans
+
+    return [plans.name_of(text) for argument in texts for text in plans.separate(argument)]
 
 
 def check_study(folder: Path) -> None:

@@ -21,7 +21,7 @@ WORDS = {"true": True, "false": False, "none": None}
 
 def with_settings(task: Task, asked: argparse.Namespace) -> Task:
     """The task with the settings that the command line names."""
-    settings: dict[str, Any] = {}
+    settings = {key: _read_entry(task, key, value) for key, value in asked.file_settings.items()}
     for text in asked.set:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
@@ -32,6 +32,14 @@ def with_settings(task: Task, asked: argparse.Namespace) -> Task:
     if asked.data_root is not None:
         settings["data_root"] = str(asked.data_root)
     return task.using(**settings)
+
+
+def _read_entry(task: Task, name: str, value: Any) -> Any:
+    """An entry of a study file, which has a type of its own, as the type of the default."""
+    default = task.settings.get(name)
+    if isinstance(default, bool | int | float | str) and isinstance(value, bool | int | float | str):
+        return read_setting(task, name, str(value))
+    return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
 
 
 def read_setting(task: Task, name: str, text: str) -> Any:

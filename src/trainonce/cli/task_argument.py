@@ -36,6 +36,8 @@ def load_task(text: str) -> Task:
     elif name:
         sys.path.insert(0, os.getcwd())
         module = _import(text, lambda: importlib.import_module(place))
+    elif place.endswith(".toml"):
+        raise Problem(f"{place} is a study file, which has several trainings. Use trainonce compare {place}.")
     else:
         try:
             return load(text)

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainonce.cli import cost_check
-from trainonce.cli.commands import check_study, drop, write_report
+from trainonce.cli.commands import check_study, drop, dropped_names, write_report
 from trainonce.cli.problem import Problem
 from trainonce.cli.request import PLANS, folder, read_request
 from trainonce.cli.settings_argument import with_settings
@@ -21,14 +21,16 @@ from trainonce.text import display_width
 if TYPE_CHECKING:
     import argparse
 
+    from trainonce.cli.request import Request
     from trainonce.study import Study, Summary, Task
 
 
 def compare(asked: argparse.Namespace) -> int:
     if asked.drop and not asked.plans:
         return _show_without(asked)
-    seeds = list(range(asked.seeds)) if isinstance(asked.seeds, int) else asked.seeds
+    seeds = list(range(asked.seeds or SEEDS)) if not isinstance(asked.seeds, list) else asked.seeds
     request = read_request(asked, asked.plans or PLANS, seeds)
+    _check_drop(asked, request)
     if not asked.no_report and not asked.dry_run:
         _check_report(asked)
     task, out = request.task, request.out
@@ -39,8 +41,6 @@ def compare(asked: argparse.Namespace) -> int:
         return 0
     if not asked.yes and not cost_check.confirm(request, workers):
         return 1
-    if asked.drop:
-        check_study(out)
     study = request.open(asked.margin)
     if asked.drop:
         drop(out, asked.drop)
@@ -66,6 +66,7 @@ def compare(asked: argparse.Namespace) -> int:
     return _failures(study)
 
 
+SEEDS = 3  # of a comparison that names none
 HOPELESS = "All failed in the same way, so the study has stopped; --keep-going runs the other trials, too."
 
 
@@ -113,6 +114,16 @@ def _show_without(asked: argparse.Namespace) -> int:
     if not asked.no_report:
         write_report(out, asked.interactive)
     return 0
+
+
+def _check_drop(asked: argparse.Namespace, request: Request) -> None:
+    """Raise if there is nothing to drop plans from, or one of them is to be compared, too."""
+    if not asked.drop:
+        return
+    check_study(request.out)
+    dropped = dropped_names(asked.drop)
+    if both := next((plan.name for plan in request.plans if plan.name in dropped), None):
+        raise Problem(f"The plan {both!r} is both to be dropped and to be compared: leave one of them out.")
 
 
 def _workers(asked: argparse.Namespace, task: Task) -> int:
