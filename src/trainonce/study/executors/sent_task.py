@@ -41,6 +41,8 @@ class SentTask:
         described, files = _parts(task)
         plain = task.version is not None or not code_of(task.function, Describer(), task.ignore_files)[1]
         unchanged = bytes_of(task.function, task.ignore_files) if plain else {}
+        if dataclasses.replace(task).identity != task.identity:  # edited since the study began: let a worker say what
+            unchanged = {}
         return cls(location, task.name, _pickle_settings(task), task.identity, described, files, unchanged)
 
     def load(self) -> Task:
