@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 import trainonce
 from trainonce.study.identity.imports import is_local, neighbours
@@ -84,7 +85,7 @@ def test_what_only_type_checkers_import_does_not_count(tmp_path):
 def test_installed_packages_pythons_library_and_trainonce_do_not_count(tmp_path):
     file = write(tmp_path, {"task": "import torch, json, trainonce, pytest\nfrom trainonce.study import task"})
     assert neighbours(file) == {}
-    assert not is_local(Path(pytest.__file__))
+    assert not is_local(Path(torch.__file__))
     assert not is_local(Path(os.__file__))
     assert not is_local(Path(trainonce.__file__))
     assert is_local(file)
