@@ -6,25 +6,13 @@ import re
 
 import numpy as np
 import pytest
+from _toy import TASK
 from scipy import stats
 
 from trainonce.study import Record, Summary, sentences
 from trainonce.study.intervals import Interval, paired_interval, smallest_p, standard_deviation, student_quantile
 from trainonce.study.weightings import Final, Fixed, Learned, key_of
 
-TASK = {
-    "name": "toy",
-    "terms": ["a", "b"],
-    "metric": "score",
-    "direction": "maximize",
-    "select": "validation",
-    "report": "test",
-    "unit": "%",
-    "margin": 1.0,
-    "about": "",
-    "settings": {},
-    "identity": "id",
-}
 GRID = [Fixed.of((1.0, r)) for r in (0.1, 1.0, 10.0)]
 
 
