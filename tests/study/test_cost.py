@@ -47,7 +47,9 @@ def refusal(plans, seeds, made=_tasks.line, workers=1, found=None):
 def test_a_study_of_a_thousand_trials_runs_and_one_of_more_is_refused():
     nine = many_terms(3)
     assert refusal(["grid"], range(111), nine) == ""  # 999
-    assert "would train 1,008 times; it has 112 seeds" in refusal(["grid"], range(112), nine)
+    assert "times; the plan 'grid' has 1,008 of the trials, in 112 seeds. Fewer seeds or plans take less." in refusal(
+        ["grid"], range(112), nine
+    )
 
 
 def test_the_plan_with_the_most_trials_is_named_with_what_takes_fewer():
@@ -64,7 +66,9 @@ def test_a_search_is_counted_without_being_listed():
 
 def test_a_study_of_more_than_a_day_is_refused_and_more_workers_help():
     slow = many_terms(2, seconds=7200.0)
-    assert "would train 15 times, about 30.0 h with 1 worker; it has 3 seeds" in refusal(["grid"], range(3), slow)
+    assert "would train 15 times, about 30.0 h with 1 worker; the plan 'grid' has 15 of" in refusal(
+        ["grid"], range(3), slow
+    )
     assert refusal(["grid"], range(3), slow, workers=2) == ""
     assert refusal(["grid"], range(3), slow.using(steps=5)) == ""  # half as long
     assert "about 60.0 h" in refusal(["grid"], range(3), slow.using(steps=20))

@@ -28,8 +28,9 @@ def show(request: Request, workers: int) -> None:
     time = cost.duration_text(task, left, workers)
     text = f"{count:,} trials, {request.described_seeds}{there}. {left:,} trainings to do{f', {time}' if time else ''}."
     print("\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
-    shared = "Trials that plans share count once in the sum; it includes the one-shot runs that controls need."
-    print(textwrap.fill(f"{shared} Nothing was trained or written.", 100))
+    if count != sum(counts.values()):
+        print("Trials that plans share count once in the sum; it includes the one-shot runs that controls need.")
+    print("Nothing was trained or written.")
 
 
 def confirm(request: Request, workers: int) -> bool:

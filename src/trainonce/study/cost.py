@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LIMIT = 1000  # trials that a study runs without asking
 LONGEST = 24 * 3600  # seconds, likewise, where the task says how long a training takes
 INSTEAD = "random(trials=30) or asha in its place"
-FEW = 30  # points of a plan that nobody needs a search for
+FEW = 30  # trainings a seed, with which a plan is no larger than what is suggested instead
 
 
 def trial_counts(plans: Sequence[Plan], seeds: Sequence[int]) -> dict[str, int]:
@@ -52,10 +52,11 @@ def excess(
             return ""
     most = max(plans, key=_points)
     time = duration_text(task, count, workers)
-    what = f"The study would train {count:,} times{f', {time}' if time else ''}; "
+    what = f"The study would train {count:,} times{f', {time}' if time else ''}"
+    much = f"{what}; the plan {most.name!r} has {counts[most.name]:,} of the trials"
     if _points(most) <= FEW:
-        return f"{what}it has {len(seeds):,} seeds. Fewer may do."
-    return f"{what}the plan {most.name!r} has {counts[most.name]:,} of the trials. {INSTEAD} would take far fewer."
+        return f"{much}, in {len(seeds):,} seed{'s' * (len(seeds) > 1)}. Fewer seeds or plans take less."
+    return f"{much}. {INSTEAD} would take far fewer."
 
 
 def duration_text(task: Task, count: int, workers: int) -> str:
