@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from benchmarks.arena.task import Net, Split, Task, Tensors
 
-RATES = {"adam": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), "sgd": (0.01, 0.03, 0.1, 0.3, 1.0)}
+RATES = {"adam": (3e-4, 1e-3, 3e-3, 1e-2), "sgd": (0.01, 0.03, 0.1, 0.3, 1.0)}
 SEEDS = (0, 1, 2)
 
 

@@ -30,14 +30,14 @@ def shift(images: Tensor, move: Tensor, reach: int) -> Tensor:
 
 def rotate(images: Tensor, turns: Tensor) -> Tensor:
     """Each image turned by its own number of right angles."""
-    return images.gather(1, _rotations(math.isqrt(images.shape[-1])).to(images.device)[turns])
+    return images.gather(1, _rotations(math.isqrt(images.shape[-1]), images.device)[turns])
 
 
 @functools.cache
-def _rotations(side: int) -> Tensor:
-    """Where each pixel comes from, for no turn to three."""
+def _rotations(side: int, device: torch.device) -> Tensor:
+    """Where each pixel comes from, for no turn to three. Kept on the device: a CUDA graph cannot copy to it."""
     places = torch.arange(side * side).reshape(side, side)
-    return torch.stack([places.rot90(turns).flatten() for turns in range(4)])
+    return torch.stack([places.rot90(turns).flatten() for turns in range(4)]).to(device)
 
 
 def fixed_view(images: Tensor, reach: int, noise: float, rng: Generator) -> Tensor:

@@ -38,12 +38,13 @@ def data(seed: int) -> Tensors:
         return torch.einsum("onf,of->no", torch.sin(inputs @ directions + phases), amplitudes)
 
     many = values(torch.randn(10_000, INPUTS, generator=rng))
-    made: Tensors = {}
+    scales = torch.tensor(SCALES)
+    made: Tensors = {"scales": scales}
     for part, count in SIZES.items():
         made[part] = torch.randn(count, INPUTS, generator=rng)
         clean = (values(made[part]) - many.mean(0)) / many.std(0)
         noise = NOISE * torch.randn(count, 3, generator=rng) if part == "train" else 0
-        made[f"{part}_y"] = torch.tensor(SCALES) * (clean + noise)
+        made[f"{part}_y"] = scales * (clean + noise)
     return made
 
 
@@ -76,16 +77,16 @@ def losses(net: Net, data: Tensors, draw: Tensors) -> Tensor:
 
 def held_out(net: Net, data: Tensors, draw: Tensors) -> Tensor:
     held = draw["held"]
-    return _squared_errors(net, data["validation"][held], data["validation_y"][held]).mean()
+    return _squared_errors(net, data, data["validation"][held], data["validation_y"][held]).mean()
 
 
 def score(net: Net, data: Tensors, split: Split) -> Tensor:
-    return 100 * _squared_errors(net, data[split], data[f"{split}_y"]).sqrt().mean()
+    return 100 * _squared_errors(net, data, data[split], data[f"{split}_y"]).sqrt().mean()
 
 
-def _squared_errors(net: Net, inputs: Tensor, targets: Tensor) -> Tensor:
+def _squared_errors(net: Net, data: Tensors, inputs: Tensor, targets: Tensor) -> Tensor:
     """Of each output, in units of its scale."""
-    errors = (net(inputs, "trunk", "outputs") - targets) / targets.new_tensor(SCALES)
+    errors = (net(inputs, "trunk", "outputs") - targets) / data["scales"]
     return errors.square().mean(0)
 
 
