@@ -33,8 +33,7 @@ class Task:
     :param metric: What ``score`` gives, with its unit, such as ``"accuracy, %"``.
     :param higher: Whether a higher score is better.
     :param steps: The length of a training.
-    :param lr: Adam's learning rate at the start, chosen with equal weights on the seeds 0 to 2; it falls to 0 along half
-        a cosine.
+    :param lr: Adam's learning rate, chosen with equal weights on the seeds 0 to 2; it falls to 0 along half a cosine.
     :param betas: Adam's.
     :param sgd_lr: The same for SGD with momentum 0.9, for the tasks that are run with it too.
     :param shared: The beginnings of the names of the parameters that every term reaches.

@@ -1,8 +1,8 @@
 """MNIST with 100 labels, tested on shifted noisy images: cross-entropy, contrastive loss.
 
 - ``ce``, the base: cross-entropy on the labelled images, noisy but not shifted;
-- ``contrastive``: of two shifted noisy views of each unlabelled image, each should find the other among all views of the
-  batch, through a projection of its own (NT-Xent; Chen et al. 2020).
+- ``contrastive``: of two shifted noisy views of each unlabelled image, each should find the other among all views of
+  the batch, through a projection of its own (NT-Xent; Chen et al. 2020).
 
 Data, splits and sizes are others than those of ``mnist``.
 """

@@ -2,10 +2,10 @@ r"""Helmholtz' equation in the square by a physics-informed network: residual, b
 
 .. math:: u_{xx} + u_{yy} + u = q, \quad u = 0 \text{ on the boundary of } [-1, 1]^2
 
-with q such that :math:`u = \sin \pi x \sin 4 \pi y` is the solution. Known to be badly balanced (Wang, Teng and Perdikaris
-2021): the residual is hundreds of times as large as u, and equal weights leave the boundary to itself. The held-out loss
-is the mean squared error against the solution at validation points, a labelled stand-in of the metric: the choice of the
-best grid point uses the same points.
+with q such that :math:`u = \sin \pi x \sin 4 \pi y` is the solution. Known to be badly balanced (Wang, Teng and
+Perdikaris 2021): the residual is hundreds of times as large as u, and equal weights leave the boundary to itself. The
+held-out loss is the mean squared error against the solution at validation points, a labelled stand-in of the metric:
+the choice of the best grid point uses the same points.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fashion-MNIST with 300 labels and a term that neither helps nor hurts much: cross-entropy, consistency, noise.
 
 As ``fashion``, with other splits and sizes, but the third term asks a head of its own for a fixed random projection of
-the noise that was added to the image. That can be read off the pixels, says nothing of the class, and needs a small part
-of the code.
+the noise that was added to the image. That can be read off the pixels, says nothing of the class, and needs a small
+part of the code.
 """
 
 from __future__ import annotations

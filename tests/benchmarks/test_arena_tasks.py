@@ -1,0 +1,323 @@
+"""The tasks of the arena: pure functions that can be stacked, honest splits, exact solutions, shared parameters."""
+
+import functools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.func import functional_call, grad, jacrev, vmap
+
+from benchmarks.arena import rates
+from benchmarks.arena.data import Pool, generator, missing, split
+from benchmarks.arena.split import CHOOSING, JUDGING, WITH_SGD
+from benchmarks.arena.tasks import NAMES, _pde, _views, burgers, charlm, get, helmholtz, klein_gordon
+from trainonce.recipes import burgers as burgers_recipe
+from trainonce.recipes import digits as digits_recipe
+
+MNIST = {"mnist", "multimnist", "beta_vae", "contrastive"}
+FASHION = {"fashion", "multifashion", "useless"}
+
+
+def marks(name: str):
+    needed = "mnist" if name in MNIST else "fashion" if name in FASHION else ""
+    problem = missing(needed) if needed else ""
+    return pytest.param(name, marks=pytest.mark.skipif(bool(problem), reason=problem))
+
+
+every_task = pytest.mark.parametrize("name", list(map(marks, NAMES)))
+
+
+@functools.cache
+def data_of(name: str, seed: int):
+    return get(name).data(seed)
+
+
+def double(tensors):
+    return {k: v.double() if v.is_floating_point() else v for k, v in tensors.items()}
+
+
+def draw_of(name: str, seed: int):
+    return get(name).draw(torch.Generator().manual_seed(seed))
+
+
+def parameters_of(name: str, seed: int):
+    torch.manual_seed(seed)
+    return {k: v.detach().double() for k, v in get(name).model().named_parameters()}
+
+
+def on(module, function: Callable) -> Callable:
+    """A function of a net as a function of its parameters."""
+    return lambda values, *rest: function(lambda *inputs: functional_call(module, values, inputs), *rest)
+
+
+# Every task
+
+
+def test_the_two_halves_are_apart():
+    assert len(NAMES) == len(set(NAMES)) == 15
+    assert not set(CHOOSING) & set(JUDGING)
+
+
+def test_an_unknown_task_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match=r"digits, distillation.*got 'digit'"):
+        get("digit")
+
+
+@every_task
+def test_says_what_it_is(name):
+    task = get(name)
+    assert task.name == name
+    assert (task.sgd_lr is not None) == (name in WITH_SGD)
+    names = list(parameters_of(name, 0))
+    assert all(any(n.startswith(prefix) for n in names) for prefix in task.shared + task.last)
+    assert all(n.startswith(task.shared) for n in names if n.startswith(task.last))
+
+
+@every_task
+def test_seeds_have_data_of_the_same_shapes(name):
+    one, two = data_of(name, 0), data_of(name, 1)
+    assert {k: (v.shape, v.dtype) for k, v in one.items()} == {k: (v.shape, v.dtype) for k, v in two.items()}
+    again = get(name).data(0)
+    assert all(torch.equal(one[k], again[k]) for k in one)
+    if name != "burgers":  # whose points are always the same
+        assert not torch.equal(one["validation"], two["validation"])
+        assert not torch.equal(one["test"], two["test"])
+
+
+@every_task
+def test_parts_do_not_overlap(name):
+    data = data_of(name, 0)
+    sources = [v for k, v in data.items() if k.startswith("source/")]
+    if name == "charlm":  # texts, made one after the other by the same generator
+        windows = [set(map(tuple, data[part].unfold(0, 200, 200).tolist())) for part in charlm.SIZES]
+        assert not windows[0] & windows[1]
+        assert not windows[0] & windows[2]
+        assert not windows[1] & windows[2]
+        return
+    rows = sources or [data[part] for part in ("train", "validation", "test") if part in data]
+    together = torch.cat(rows)
+    assert len(rows) >= 2
+    assert len(together.unique(dim=0)) == len(together)
+
+
+@every_task
+def test_draws_depend_on_the_generator_alone(name):
+    torch.manual_seed(1)
+    one = draw_of(name, 3)
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    two, other = draw_of(name, 3), draw_of(name, 4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(one[k], two[k]) for k in one)
+    assert not all(torch.equal(one[k], other[k]) for k in one)
+    assert "held" in one
+    assert all(v.device.type == "cpu" for v in one.values())
+
+
+@every_task
+def test_two_seeds_times_two_points_equal_four_alone(name):
+    task, module = get(name), get(name).model()
+    seeds = [0, 1]
+    data = [double(data_of(name, seed)) for seed in seeds]
+    draws = [double(draw_of(name, seed)) for seed in seeds]
+    parameters = [[parameters_of(name, 2 * seed + point) for point in (0, 1)] for seed in seeds]
+    stacked = {k: torch.stack([torch.stack([p[k] for p in row]) for row in parameters]) for k in parameters[0][0]}
+    many_data, many_draws = ({k: torch.stack([x[k] for x in xs]) for k in xs[0]} for xs in (data, draws))
+
+    def both(function, *more):
+        one = on(module, lambda net, data, draw: function(net, data, *(more or (draw,))))
+        mapped = vmap(vmap(one, in_dims=(0, None, None)))(stacked, many_data, many_draws)
+        alone = [[one(p, data[s], draws[s]) for p in parameters[s]] for s in seeds]
+        return mapped, torch.stack([torch.stack(row) for row in alone])
+
+    mapped, alone = both(task.losses)
+    assert mapped.shape == (2, 2, len(task.terms))
+    assert mapped.isfinite().all()
+    torch.testing.assert_close(mapped, alone)
+    mapped, alone = both(task.held_out)
+    assert mapped.shape == (2, 2)
+    torch.testing.assert_close(mapped, alone)
+    mapped, alone = both(task.score, "validation")
+    assert mapped.shape == (2, 2)
+    torch.testing.assert_close(mapped, alone, check_dtype=False)
+
+
+@every_task
+def test_stacked_gradients_equal_those_alone(name):
+    task, module = get(name), get(name).model()
+    parameters = [parameters_of(name, point) for point in (0, 1)]
+    stacked = {k: torch.stack([p[k] for p in parameters])[None] for k in parameters[0]}
+    data, draw = double(data_of(name, 0)), double(draw_of(name, 0))
+    total = grad(on(module, lambda net, data, draw: task.losses(net, data, draw).sum()))
+    many = ({k: v[None] for k, v in x.items()} for x in (data, draw))
+    mapped = vmap(vmap(total, in_dims=(0, None, None)))(stacked, *many)
+    for i, one in enumerate(parameters):
+        for k, gradient in total(one, data, draw).items():
+            torch.testing.assert_close(mapped[k][0, i], gradient)
+
+
+@every_task
+def test_shared_parameters_are_those_that_every_term_reaches(name):
+    task, module = get(name), get(name).model()
+    data, draw = double(data_of(name, 0)), double(draw_of(name, 0))
+    reached = jacrev(on(module, task.losses))(parameters_of(name, 0), data, draw)
+    by_all = {k for k, rows in reached.items() if rows.flatten(1).abs().amax(1).gt(0).all()}
+    assert by_all == {k for k in reached if k.startswith(task.shared)}
+
+
+@every_task
+def test_the_held_out_loss_reaches_the_shared_parameters(name):
+    task, module = get(name), get(name).model()
+    data, draw = double(data_of(name, 0)), double(draw_of(name, 0))
+    found = grad(on(module, task.held_out))(parameters_of(name, 0), data, draw)
+    assert all(gradient.abs().max() > 0 for k, gradient in found.items() if k.startswith(task.shared))
+
+
+@every_task
+def test_equal_weights_lower_the_losses_in_20_steps(name):
+    task, module = get(name), get(name).model()
+    parameters = {k: v.float().requires_grad_() for k, v in parameters_of(name, 0).items()}
+    optimizer = torch.optim.Adam(parameters.values(), lr=task.lr, betas=task.betas)
+    losses = on(module, task.losses)
+    data, draw = data_of(name, 0), draw_of(name, 0)
+    before = losses(parameters, data, draw).sum()
+    for _ in range(20):
+        optimizer.zero_grad()
+        losses(parameters, data, draw).sum().backward()
+        optimizer.step()
+    assert losses(parameters, data, draw).sum() < before
+
+
+# Images
+
+
+def test_a_split_takes_test_images_from_those_to_test_and_as_many_labels_of_each_class():
+    labels = torch.arange(300) % 10
+    parts = split(Pool(torch.zeros(300, 4), labels, 200), generator("x", 0), 50, validation=60, test=70)
+    assert {k: len(v) for k, v in parts.items()} == {"labelled": 50, "validation": 60, "test": 70}
+    assert (parts["test"] >= 200).all()
+    assert (parts["validation"] < 200).all()
+    assert labels[parts["labelled"]].bincount().tolist() == [5] * 10
+
+
+def test_a_missing_file_is_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.delenv("TRAINONCE_DATA", raising=False)
+    assert missing("mnist") == ("The arena reads mnist.npz from the folder that TRAINONCE_DATA names; it is not set.")
+    monkeypatch.setenv("TRAINONCE_DATA", str(tmp_path))
+    assert missing("mnist").endswith(f"{tmp_path} has no such file.")
+
+
+def test_shifts_are_those_of_the_recipe():
+    images, moves = torch.rand(9, 64), torch.arange(9)
+    expected = digits_recipe.shift(images.reshape(-1, 8, 8), moves // 3 - 1, moves % 3 - 1)
+    assert torch.equal(_views.shift(images, moves, 1), expected.flatten(1))
+    drawn = _views.draw_moves(500, 1, generator("x", 0))
+    assert drawn.unique().tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_rotations_are_by_right_angles():
+    images = torch.rand(4, 9)
+    turned = _views.rotate(images, torch.arange(4))
+    assert all(torch.equal(turned[i].reshape(3, 3), images[i].reshape(3, 3).rot90(i)) for i in range(4))
+
+
+# Differential equations
+
+
+def second_derivatives(function: Callable, points: torch.Tensor):
+    """u, its gradient and the diagonal of its second derivatives at each point, by autograd."""
+
+    def alone(point):
+        return function(point[None])[0]
+
+    second = vmap(lambda p: jacrev(grad(alone))(p).diagonal())(points)
+    return vmap(alone)(points), vmap(grad(alone))(points), second
+
+
+def test_the_solution_of_helmholtz_solves_it():
+    points = 2 * torch.rand(50, 2, dtype=torch.float64) - 1
+    u, _, second = second_derivatives(helmholtz.solution, points)
+    torch.testing.assert_close(second.sum(1) + u, helmholtz.source(points))
+    assert helmholtz.solution(double(draw_of("helmholtz", 0))["boundary"]).abs().max() < 1e-12
+
+
+def test_the_solution_of_klein_gordon_solves_it():
+    points = torch.rand(50, 2, dtype=torch.float64)
+    u, _, second = second_derivatives(klein_gordon.solution, points)
+    torch.testing.assert_close(second[:, 0] - second[:, 1] + u**3, klein_gordon.source(points))
+    start = double(draw_of("klein_gordon", 0))["initial"]
+    _, first, _ = second_derivatives(klein_gordon.solution, start)
+    assert first[:, 0].abs().max() < 1e-12
+
+
+def test_the_solution_of_burgers_solves_it():
+    points = torch.rand(20, 2, dtype=torch.float64) * torch.tensor([0.8, 1.6]) + torch.tensor([0.1, -0.8])
+    u, first, second = second_derivatives(lambda p: burgers_recipe.exact(p[:, 0], p[:, 1]), points)
+    residual = first[:, 0] + u * first[:, 1] - burgers_recipe.VISCOSITY * second[:, 1]
+    torch.testing.assert_close(residual, torch.zeros_like(residual), atol=1e-6, rtol=0)
+
+
+def test_the_sides_of_helmholtz_are_all_four():
+    boundary = draw_of("helmholtz", 0)["boundary"]
+    on_side = [(boundary[:, i] == end).sum().item() for i in (0, 1) for end in (-1, 1)]
+    assert on_side == [helmholtz.EDGE] * 4
+    assert boundary.abs().max() <= 1
+
+
+@pytest.mark.parametrize("task", [helmholtz, klein_gordon])
+def test_derivatives_carried_forward_are_those_of_autograd(task):
+    torch.manual_seed(0)
+    net, points = task.model().double(), torch.rand(20, 2, dtype=torch.float64)
+    u, first, second = second_derivatives(net, points)
+    jet = _pde.Jet(*net(points, "jet").unbind(-1))
+    inner = 2 if task is klein_gordon else 1  # its coordinates are centred first
+    torch.testing.assert_close(jet.u, u)
+    torch.testing.assert_close(inner * jet.first, first[:, 0])
+    torch.testing.assert_close(inner * jet.second, first[:, 1])
+    factors = (1, -1) if task is klein_gordon else (1, 1)
+    torch.testing.assert_close(jet.operator, second @ torch.tensor(factors, dtype=torch.float64))
+
+
+def test_burgers_has_the_losses_of_its_recipe():
+    torch.manual_seed(0)
+    net, draw = burgers.model(), draw_of("burgers", 0)
+    batch = burgers_recipe.Batch(draw["inside"], draw["boundary"], draw["initial"])
+    expected = torch.stack(list(burgers_recipe.losses(net, batch).values()))
+    torch.testing.assert_close(burgers.losses(net, {}, draw), expected)
+
+
+# Language
+
+
+def test_verbs_agree_with_their_subject():
+    singular = {word + "s" for word in charlm.words("verb", 20)}
+    plural = set(charlm.words("verb", 20))
+    rng, seen = generator("x", 0), [0, 0]
+    for _ in range(200):
+        words = charlm.sentence(rng).rstrip(". ").split()
+        if words[2] == "that":
+            continue
+        many = words[1].endswith("s")
+        seen[many] += 1
+        assert words[2] in (plural if many else singular)
+    assert min(seen) > 20
+
+
+# Learning rates
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_rates_train_as_torch_does(optimizer):
+    task = get("regression")
+    score = rates.train(task, [1e-3, 1e-2], [0, 1], optimizer=optimizer, steps=4)("validation")
+    torch.manual_seed(1)
+    model, rng = task.model(), torch.Generator().manual_seed(1)
+    step = torch.optim.Adam if optimizer == "adam" else functools.partial(torch.optim.SGD, momentum=0.9)
+    made = step(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(made, 4)
+    for _ in range(4):
+        made.zero_grad()
+        task.losses(model, data_of("regression", 1), task.draw(rng)).sum().backward()
+        made.step()
+        schedule.step()
+    torch.testing.assert_close(score[1, 1], task.score(model, data_of("regression", 1), "validation").detach())
