@@ -12,10 +12,10 @@ from torch import Generator, Tensor, nn
 from benchmarks.arena.task import Net, Task, Tensors
 from benchmarks.arena.tasks._nets import Parts, class_accuracy, cross_entropy, held_out_cross_entropy, mlp
 from trainonce.recipes import distillation as recipe
+from trainonce.recipes.digits import NOISE, SIDE
 
-PIXELS = recipe.SIDE**2
+PIXELS = SIDE**2
 LABELLED = sum(recipe.LABELLED)
-NOISE = 0.2  # the recipe's
 
 
 def data(seed: int) -> Tensors:
