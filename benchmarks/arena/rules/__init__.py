@@ -1,0 +1,38 @@
+"""The rules of the arena by their names in records and commands. A point of a stack is a name with settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from benchmarks.arena.rules.base import Rule, Run, Seen, Settings, Together
+from benchmarks.arena.rules.fixed import Base, Fixed, Random, Uniform
+from benchmarks.arena.rules.printed import Printed
+from benchmarks.arena.rules.units import Units
+
+__all__ = ["RULES", "Point", "Rule", "Run", "Seen", "Settings", "build"]
+
+RULES: dict[str, type[Rule]] = {
+    "grid": Fixed,
+    "fixed": Fixed,
+    "uniform": Uniform,
+    "base": Base,
+    "random": Random,
+    "printed": Printed,
+    "units": Units,
+}
+
+
+class Point(NamedTuple):
+    """One way to weigh: the name of a rule and its settings."""
+
+    rule: str
+    settings: Settings
+
+
+def build(points: Sequence[Point], run: Run) -> Together:
+    """The rule of a stack; points of one rule stand side by side, as :func:`ordered` puts them."""
+    names = list(dict.fromkeys(point.rule for point in points))
+    if [p.rule for p in points] != [name for name in names for p in points if p.rule == name]:
+        raise ValueError("The points of one rule must stand side by side.")
+    return Together([RULES[name]([p.settings for p in points if p.rule == name], run) for name in names])

@@ -1,0 +1,254 @@
+"""Train S seeds times P points of a task at once, as one batched model in which each model is as if alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from benchmarks.arena import gradients
+from benchmarks.arena.draws import Draws
+from benchmarks.arena.graphs import Replay
+from benchmarks.arena.rules import Point, Run, Seen, build
+from benchmarks.arena.rules.units import HELD_OUT_MEAN
+from benchmarks.arena.task import Split, Task
+
+MOMENTS = 18  # of a curve, evenly spaced: a ninth and a third of the run are among them
+SCORED_AT_ONCE = 32  # points; the splits are larger than batches
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is changed of a task: factors of its losses by term, and the optimizer."""
+
+    scale: Mapping[str, float] = field(default_factory=dict)
+    optimizer: str = "adam"
+
+    def __str__(self) -> str:
+        return ", ".join([self.optimizer, *(f"{term} x{factor:g}" for term, factor in self.scale.items())])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the trainings gave. ``curve`` is the validation score, ``weights`` the weights (divided by their sum)."""
+
+    moments: list[int]
+    curve: Tensor  # (S, P, M)
+    test: Tensor  # (S, P)
+    weights: Tensor  # (S, P, M, K + 1)
+    finite: Tensor  # (S, P): whether all parameters are
+    seconds: float
+
+
+class Stack:
+    """The state of the trainings: parameters ``(S, P, ...)``, optimizer, rule, draws. ``train`` runs them to the end.
+
+    Each seed's module is made after ``torch.manual_seed(seed)``, and all points of a seed start from it. Parameters,
+    the rule's state and the counters are changed in place.
+
+    :param graph: Run the step as a CUDA graph.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        points: Sequence[Point],
+        seeds: Sequence[int],
+        *,
+        variant: Variant | None = None,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+        lr: float | None = None,
+        steps: int | None = None,
+        graph: bool = False,
+    ) -> None:
+        variant = variant or Variant()
+        self.task, self.seeds, self.points = task, tuple(seeds), list(points)
+        self.device, self.dtype = torch.device(device), dtype
+        self.steps = steps or task.steps
+        self.lr = lr or _learning_rate(task, variant.optimizer)
+        self._make_models()
+        self.data = self._stack([task.data(seed) for seed in self.seeds])
+        run = Run(self.seeds, len(task.terms), self.steps, self.lr, self.device, dtype)
+        self.rule = build(self.points, run)
+        self._scale = run.tensor(_factors(task, variant))
+        trained = [*self.parameters.values(), *self.rule.parameters()]
+        self.optimizer = _optimizer(variant.optimizer, trained, self.lr, self.device)
+        self.draws = Draws(task.draw, self.seeds, self._move)
+        self.step = torch.zeros((), dtype=torch.long, device=self.device)
+        self._position = torch.zeros(1, dtype=torch.long, device=self.device)
+        self.weights = run.full(len(self.points), run.terms, 0.0)
+        self._prepare_measuring(run)
+        self._losses = self._mapped(lambda net, data, draw: task.losses(net, data, draw))
+        self._held_out = self._mapped(lambda net, data, draw: task.held_out(net, data, draw))
+        steps_of = {kind: lambda kind=kind: self._step(kind) for kind in (False, True)}
+        captured = graph and self.device.type == "cuda"
+        self._run: dict[bool, Callable[[], None]] = {k: Replay(f) if captured else f for k, f in steps_of.items()}
+
+    # What is made once
+
+    def _make_models(self) -> None:
+        modules = []
+        for seed in self.seeds:
+            torch.manual_seed(seed)
+            modules.append(self.task.model())
+        self.module = modules[0].to(self.device)
+        count = len(self.points)
+        start = self._stack([{n: p.detach() for n, p in module.named_parameters()} for module in modules])
+        self.parameters = {
+            name: value.unsqueeze(1).repeat(1, count, *(1,) * (value.dim() - 1)).requires_grad_()
+            for name, value in start.items()
+        }
+        self.buffers = self._stack([dict(module.named_buffers()) for module in modules])
+
+    def _move(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+
+    def _stack(self, parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: self._move(torch.stack([part[name] for part in parts])) for name in parts[0]}
+
+    def _mapped(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """A function of a net as one of stacked parameters, buffers and more, for all seeds and points at once."""
+
+        def alone(parameters: Any, buffers: Any, *more: Any) -> Tensor:
+            return function(lambda *args: functional_call(self.module, (parameters, buffers), args), *more)
+
+        def mapped(parameters: Any, *more: Any) -> Tensor:
+            inner = vmap(alone, in_dims=(0, None, *(None for _ in more)))
+            return vmap(inner, in_dims=(0, 0, *(0 for _ in more)))(parameters, self.buffers, *more)
+
+        return mapped
+
+    def _prepare_measuring(self, run: Run) -> None:
+        due = self.rule.due()
+        self._measures: list[bool] = due.any(1).tolist()
+        self._due = due.to(self.device, self.dtype)
+        names = list(self.parameters)
+        prefixes = {"all": self.task.shared, "last": self.task.last}
+        self._where = {p: [i for i, n in enumerate(names) if n.startswith(prefixes[p])] for p in self.rule.places}
+        for place, found in self._where.items():
+            if not found:
+                raise ValueError(f"No parameter of {self.task.name} begins with any of {prefixes[place]}.")
+        self._shared = sorted(set().union(*self._where.values())) if self._where else []
+        shape = self.parameters.values()
+        self.held_out_mean = (
+            {str(i): torch.zeros_like(p, requires_grad=False) for i, p in enumerate(shape) if i in self._shared}
+            if self.rule.held_out
+            else None
+        )
+        self._measured = run.tensor([0.0] * len(self.points))
+
+    # A step
+
+    def _step(self, measure: bool) -> None:
+        parameters = list(self.parameters.values())
+        draw = self.draws.at(self._position)
+        losses = self._losses(self.parameters, self.data, draw) * self._scale
+        each, measurement = None, None
+        if measure:
+            self._follow_held_out(draw)
+            each = gradients.of_each_term(losses, parameters)
+            measurement = gradients.measure(each, self._where, self.held_out_mean)
+        with torch.no_grad():
+            seen = Seen(self.step, losses.detach(), measurement)
+            self.rule.observe(seen)
+            self.weights.copy_(self.rule.weights())
+            if each is not None:
+                found = gradients.combine(each, self.weights, parameters)
+        if each is None:
+            found = torch.autograd.grad(losses, parameters, self.weights, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            trained = [*parameters, *self.rule.parameters()]
+            for parameter, gradient in zip(trained, [*found, *self.rule.gradients(seen)], strict=True):
+                parameter.grad = gradient
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.rule.after_step()
+            self.step.add_(1)
+            self._position.add_(1)
+
+    def _follow_held_out(self, draw: Mapping[str, Tensor]) -> None:
+        if self.held_out_mean is None:
+            return
+        shared = [list(self.parameters.values())[i] for i in self._shared]
+        loss = self._held_out(self.parameters, self.data, draw).sum()
+        found = torch.autograd.grad(loss, shared, allow_unused=True)
+        due = self._due.index_select(0, self.step.view(1)).squeeze(0)
+        first = due * (self._measured == 0)
+        with torch.no_grad():
+            gradients.follow(self.held_out_mean, found, 1 - due * (1 - HELD_OUT_MEAN), first)
+            self._measured.add_(due)
+
+    # The training
+
+    def train(self, say: Callable[[str], None] = lambda text: None) -> Result:
+        """All steps, with the validation score read at the moments and the test score at the end."""
+        began, moments = time.perf_counter(), moments_of(self.steps)
+        curve, weights, left = [], [], 0
+        for step in range(self.steps):
+            if left == 0:
+                self.draws.fill(self.steps - step)
+                self._position.zero_()
+                left = self.draws.length
+            self._run[self._measures[step]]()
+            left -= 1
+            if step + 1 in moments:
+                curve.append(self.score("validation"))
+                weights.append(self.weights / self.weights.sum(-1, keepdim=True))
+                say(f"{self.task.name}: step {step + 1} of {self.steps}, {time.perf_counter() - began:.0f} s")
+        test = self.score("test").cpu()
+        finite = torch.stack([p.detach().isfinite().flatten(2).all(-1) for p in self.parameters.values()]).all(0)
+        return Result(
+            moments,
+            torch.stack(curve, dim=-1).cpu(),
+            test,
+            torch.stack(weights, dim=2).cpu(),
+            finite.cpu(),
+            time.perf_counter() - began,
+        )
+
+    @torch.no_grad()
+    def score(self, split: Split) -> Tensor:
+        """The metric of every model, ``(S, P)``."""
+        mapped = self._mapped(lambda net, data: self.task.score(net, data, split))
+        parts = []
+        for start in range(0, len(self.points), SCORED_AT_ONCE):
+            some = {name: p.detach()[:, start : start + SCORED_AT_ONCE] for name, p in self.parameters.items()}
+            parts.append(mapped(some, self.data))
+        return torch.cat(parts, dim=1)
+
+
+def moments_of(steps: int) -> list[int]:
+    """After how many steps the validation score is read; the last is the end."""
+    return sorted({max(1, round(steps * (i + 1) / MOMENTS)) for i in range(MOMENTS)})
+
+
+def _learning_rate(task: Task, optimizer: str) -> float:
+    if optimizer == "adam":
+        return task.lr
+    if task.sgd_lr is None:
+        raise ValueError(f"{task.name} has no learning rate for SGD; give one with --lr.")
+    return task.sgd_lr
+
+
+def _factors(task: Task, variant: Variant) -> list[float]:
+    unknown = [term for term in variant.scale if term not in task.terms]
+    if unknown:
+        raise ValueError(f"{task.name} has the terms {', '.join(task.terms)}; got {', '.join(unknown)}.")
+    return [variant.scale.get(term, 1.0) for term in task.terms]
+
+
+def _optimizer(name: str, trained: list[Tensor], lr: float, device: torch.device) -> torch.optim.Optimizer:
+    """On a GPU the fused kernels, which a CUDA graph can hold; elementwise all the same."""
+    cuda = device.type == "cuda"
+    kind: dict[str, Any] = {"fused": True} if cuda else {"foreach": True}
+    if name == "adam":
+        return torch.optim.Adam(trained, lr=lr, capturable=cuda, **kind)
+    if name == "sgd":
+        return torch.optim.SGD(trained, lr=lr, momentum=0.9, **kind)
+    raise ValueError(f"The optimizers are adam and sgd; got {name!r}.")

@@ -1,0 +1,134 @@
+"""Gradient units in a stack against a slow loop over one model, written on its own from the formulas."""
+
+import math
+
+import pytest
+import torch
+from _arena_alone import Alone, distance
+from _arena_toy import TOY
+from benchmarks.arena.rules import Point
+from benchmarks.arena.rules import unit_arithmetic as units
+from benchmarks.arena.stack import Stack, Variant
+from torch import tensor
+
+STEPS = 40
+CLOSE = 1e-9
+SETTINGS = [
+    {},
+    {"p": 1.0, "c": None, "norm": "sum", "every": 0},
+    {"p": 0.75, "c": 1.5, "warm": 0.25, "place": "last"},
+    {"p": 0.0, "norm": "sum", "warm_steps": 7, "mean": 0.8, "prior": 0.3},
+    {"travel": 20.0, "every": 0.3},
+    {"travel": 6.0, "norm": "sum", "place": "last", "every": 0.1},
+    {"rho": 2.0, "norm": "sum", "every": 0.2, "prior": 0.5},
+]
+
+
+def slow_units(alone, step, p=0.5, c=10.0, norm="base", warm=0.0, warm_steps=0, every=0.01, mean=0.5,
+               place="all", travel=0.0, prior=1.0, rho=None):  # fmt: skip
+    """Train one model and return its last weights."""
+    where = {"all": "trunk.", "last": "trunk.2."}[place]
+    count, rise = len(TOY.terms), warm * STEPS + warm_steps
+    mu = [0.0] + [math.log(prior)] * (count - 1)
+    learned = torch.zeros(count - 1, dtype=torch.float64, requires_grad=True)
+    if rho is not None:
+        step.add_param_group({"params": [learned]})
+    squares, peaks, held, next_due, last_due = None, [0.0] * count, None, 0, 0
+    for t in range(STEPS):
+        losses = alone.losses()
+        if t == next_due:
+            found = [alone.shared_gradient(loss, where) for loss in losses]
+            now = [float(g @ g) for g in found]
+            squares = now if squares is None else [mean * a + (1 - mean) * b for a, b in zip(squares, now, strict=True)]
+            norms = [math.sqrt(s) for s in squares]
+            peaks = [max(a, b) for a, b in zip(peaks, norms, strict=True)]
+            if travel:
+                h = alone.shared_gradient(TOY.held_out(alone.model, alone.data, alone.draw), where)
+                held = h if held is None else 0.9 * held + 0.1 * h
+                cos = [float(g @ held / g.norm() / held.norm()) for g in found]
+                total = sum(math.exp(m) for m in mu)
+                average = sum(math.exp(m) / total * x for m, x in zip(mu, cos, strict=True))
+                rate = travel * (t - last_due) / STEPS
+                mu = [0.0] + [m + rate * (x - average) for m, x in zip(mu[1:], cos[1:], strict=True)]
+            last_due, next_due = t, t + max(1, math.ceil(every * t - 1e-12))
+        ratios = [1.0]
+        for i in range(1, count):
+            fall = ((norms[0] / peaks[0]) * (peaks[i] / norms[i])) ** p
+            ratios.append(peaks[0] / peaks[i] * (fall if c is None else min(max(fall, 1 / c), c)))
+        exponents = [0.0] + [m + x for m, x in zip(mu[1:], learned.tolist(), strict=True)]
+        factor = min(1.0, t / rise) if rise else 1.0
+        w = [1.0] + [factor * math.exp(m) * r for m, r in zip(exponents[1:], ratios[1:], strict=True)]
+        w = [x / sum(w) for x in w] if norm == "sum" else [x / count for x in w]
+        step.zero_grad()
+        sum(a * loss for a, loss in zip(w, losses, strict=True)).backward()
+        if rho is not None:
+            base = norms[0] ** p * peaks[0] ** (1 - p)
+            scaled = [x * r / base for x, r in zip(losses.tolist(), ratios, strict=True)]
+            scaled = torch.tensor(scaled, dtype=torch.float64)
+            point = torch.tensor(exponents[1:], dtype=torch.float64, requires_grad=True)
+            weights = torch.cat([torch.zeros(1, dtype=torch.float64), point]).softmax(0)
+            (learned.grad,) = torch.autograd.grad((weights * scaled).sum(), point, retain_graph=True)
+            regular = (weights * weights.log()).sum() + (1 + point.exp()).log().sum()
+            (pull,) = torch.autograd.grad(regular, point)
+        step.step()
+        if rho is not None:
+            with torch.no_grad():
+                learned -= step.param_groups[0]["lr"] * rho * pull
+    return torch.tensor(w, dtype=torch.float64) / sum(w)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    points = [Point("units", settings) for settings in SETTINGS]
+    stack = Stack(TOY, points, [1, 2], dtype=torch.float64, steps=STEPS)
+    return stack, stack.train()
+
+
+@pytest.mark.parametrize("point", range(len(SETTINGS)))
+def test_units_are_those_of_a_slow_loop(trained, point):
+    stack, result = trained
+    alone = Alone(2)
+    weights = slow_units(alone, alone.optimizer(), **SETTINGS[point])
+    assert distance(stack, 1, point, alone.model) < CLOSE
+    torch.testing.assert_close(result.weights[1, point, -1], weights, atol=CLOSE, rtol=0)
+
+
+def test_the_scale_of_a_loss_does_not_matter():
+    """With the base's weight constant. Where weights sum to 1 the sum depends on it, which Adam does not feel."""
+    points = [Point("units", settings) for settings in SETTINGS if "norm" not in settings]
+    a, b = (
+        Stack(TOY, points, [0], dtype=torch.float64, steps=STEPS, variant=Variant(scale, "sgd"))
+        for scale in ({}, {"side": 1000.0, "smooth": 0.01})
+    )
+    a.train()
+    b.train()
+    for name, value in a.parameters.items():
+        torch.testing.assert_close(value, b.parameters[name], atol=1e-9, rtol=0)
+
+
+def test_measurements_are_spaced_by_a_share_of_the_steps():
+    assert units.due_steps(6) == [0, 1, 2, 3, 4, 5]
+    found = units.due_steps(10_000)
+    assert found[99:104] == [99, 100, 101, 103, 105]
+    assert [units.next_step(s) - s for s in (100, 101, 200, 1000, 1001)] == [1, 2, 2, 10, 11]
+    assert 500 < len(found) < 560  # 100 + 100 ln(100)
+    assert units.due_steps(5, 0.0) == [0, 1, 2, 3, 4]
+
+
+def test_a_term_without_gradient_has_the_weight_of_the_base():
+    norms = tensor([2.0, 0.0, 4.0])
+    ratios = units.log_ratios(norms, norms, 0.5, 10.0).exp()
+    assert ratios.tolist() == pytest.approx([1.0, 1.0, 0.5])
+
+
+@pytest.mark.parametrize("cap", [10.0, math.inf])
+def test_a_gradient_that_vanishes_gives_no_infinite_weight(cap):
+    ratios = units.log_ratios(tensor([1.0, 0.0]), tensor([1.0, 1.0]), 1.0, cap).exp()
+    assert ratios[1] == pytest.approx(10.0 if cap == 10 else 1 / torch.finfo(torch.float32).eps)
+
+
+def test_the_two_normalisations():
+    ratio = tensor([0.0, math.log(3.0)])
+    assert units.normalise(ratio, 1.0, False).tolist() == pytest.approx([0.25, 0.75])
+    assert units.normalise(ratio, 1.0, True).tolist() == pytest.approx([0.5, 1.5])
+    assert units.normalise(ratio, 0.0, False).tolist() == pytest.approx([1.0, 0.0])
