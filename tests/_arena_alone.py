@@ -2,6 +2,7 @@
 
 import torch
 from _arena_toy import TOY
+
 from benchmarks.arena.draws import OFFSET
 
 

@@ -1,8 +1,9 @@
 """A tiny task for the arena's tests: a regression with two auxiliary terms, one of them on a head of its own."""
 
 import torch
-from benchmarks.arena.task import Task
 from torch import nn
+
+from benchmarks.arena.task import Task
 
 
 class Toy(nn.Module):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,11 @@ from benchmarks.arena.draws import Draws
 from benchmarks.arena.graphs import Replay
 from benchmarks.arena.rules import Point, Run, Seen, build
 from benchmarks.arena.rules.units import HELD_OUT_MEAN
-from benchmarks.arena.task import Split, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from benchmarks.arena.task import Split, Task
 
 MOMENTS = 18  # of a curve, evenly spaced: a ninth and a third of the run are among them
 SCORED_AT_ONCE = 32  # points; the splits are larger than batches

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-import trainonce
 from _arena_alone import Alone, distance
 from _arena_toy import TOY
+
+import trainonce
 from benchmarks.arena.rules import Point
 from benchmarks.arena.stack import Stack, Variant, moments_of
 

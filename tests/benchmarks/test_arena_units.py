@@ -6,10 +6,11 @@ import pytest
 import torch
 from _arena_alone import Alone, distance
 from _arena_toy import TOY
+from torch import tensor
+
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules import unit_arithmetic as units
 from benchmarks.arena.stack import Stack, Variant
-from torch import tensor
 
 STEPS = 40
 CLOSE = 1e-9

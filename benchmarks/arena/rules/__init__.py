@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.arena.rules.base import Rule, Run, Seen, Settings, Together
 from benchmarks.arena.rules.fixed import Base, Fixed, Random, Uniform
+from benchmarks.arena.rules.gram_rules import ConFIG, GradNorm, UPGrad
+from benchmarks.arena.rules.peers import DWA, FAMO, IMTLL, UW
 from benchmarks.arena.rules.printed import Printed
 from benchmarks.arena.rules.units import Units
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["RULES", "Point", "Rule", "Run", "Seen", "Settings", "build"]
 
@@ -20,6 +24,13 @@ RULES: dict[str, type[Rule]] = {
     "random": Random,
     "printed": Printed,
     "units": Units,
+    "uw": UW,
+    "imtl-l": IMTLL,
+    "dwa": DWA,
+    "famo": FAMO,
+    "gradnorm": GradNorm,
+    "config": ConFIG,
+    "upgrad": UPGrad,
 }
 
 
@@ -31,7 +42,7 @@ class Point(NamedTuple):
 
 
 def build(points: Sequence[Point], run: Run) -> Together:
-    """The rule of a stack; points of one rule stand side by side, as :func:`ordered` puts them."""
+    """The rule of a stack; points of one rule stand side by side."""
     names = list(dict.fromkeys(point.rule for point in points))
     if [p.rule for p in points] != [name for name in names for p in points if p.rule == name]:
         raise ValueError("The points of one rule must stand side by side.")
