@@ -72,4 +72,5 @@ TOY = Task(
     held_out=held_out,
     score=score,
     sgd_lr=0.05,
+    betas=(0.9, 0.99),
 )

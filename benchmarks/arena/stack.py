@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,18 @@ SCORED_AT_ONCE = 32  # points; the splits are larger than batches
 
 @dataclass(frozen=True)
 class Variant:
-    """What is changed of a task: factors of its losses by term, and the optimizer."""
+    """What is changed of a task: factors of its losses by term, the optimizer, its learning rate, the steps."""
 
     scale: Mapping[str, float] = field(default_factory=dict)
     optimizer: str = "adam"
+    lr: float | None = None
+    steps: int | None = None
 
     def __str__(self) -> str:
-        return ", ".join([self.optimizer, *(f"{term} x{factor:g}" for term, factor in self.scale.items())])
+        parts = [self.optimizer, *(f"{term} x{factor:g}" for term, factor in sorted(self.scale.items()))]
+        parts += [] if self.lr is None else [f"lr {self.lr:g}"]
+        parts += [] if self.steps is None else [f"{self.steps} steps"]
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,8 @@ class Result:
 class Stack:
     """The state of the trainings: parameters ``(S, P, ...)``, optimizer, rule, draws. ``train`` runs them to the end.
 
-    Each seed's module is made after ``torch.manual_seed(seed)``, and all points of a seed start from it. Parameters,
-    the rule's state and the counters are changed in place.
+    Each seed's module is made after ``torch.manual_seed(seed)``, and all points of a seed start from it. The learning
+    rate falls to 0 along half a cosine. Parameters, the rule's state and the counters are changed in place.
 
     :param graph: Run the step as a CUDA graph.
     """
@@ -66,22 +72,21 @@ class Stack:
         variant: Variant | None = None,
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.float32,
-        lr: float | None = None,
-        steps: int | None = None,
         graph: bool = False,
     ) -> None:
         variant = variant or Variant()
         self.task, self.seeds, self.points = task, tuple(seeds), list(points)
         self.device, self.dtype = torch.device(device), dtype
-        self.steps = steps or task.steps
-        self.lr = lr or _learning_rate(task, variant.optimizer)
+        self.steps = variant.steps or task.steps
+        self._lr = variant.lr or _learning_rate(task, variant.optimizer)
+        self.lr = torch.tensor(self._lr, device=self.device, dtype=torch.float32 if self._on_gpu else dtype)
         self._make_models()
         self.data = self._stack([task.data(seed) for seed in self.seeds])
         run = Run(self.seeds, len(task.terms), self.steps, self.lr, self.device, dtype)
         self.rule = build(self.points, run)
         self._scale = run.tensor(_factors(task, variant))
         trained = [*self.parameters.values(), *self.rule.parameters()]
-        self.optimizer = _optimizer(variant.optimizer, trained, self.lr, self.device)
+        self.optimizer = _optimizer(variant.optimizer, trained, self.lr if self._on_gpu else self._lr, task.betas)
         self.draws = Draws(task.draw, self.seeds, self._move)
         self.step = torch.zeros((), dtype=torch.long, device=self.device)
         self._position = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -90,10 +95,14 @@ class Stack:
         self._losses = self._mapped(lambda net, data, draw: task.losses(net, data, draw))
         self._held_out = self._mapped(lambda net, data, draw: task.held_out(net, data, draw))
         steps_of = {kind: lambda kind=kind: self._step(kind) for kind in (False, True)}
-        captured = graph and self.device.type == "cuda"
+        captured = graph and self._on_gpu
         self._run: dict[bool, Callable[[], None]] = {k: Replay(f) if captured else f for k, f in steps_of.items()}
 
     # What is made once
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device.type == "cuda"
 
     def _make_models(self) -> None:
         modules = []
@@ -148,7 +157,15 @@ class Stack:
 
     # A step
 
+    def _set_lr(self) -> None:
+        """Along half a cosine, from the counter on the device; optimizers on the CPU want a plain number."""
+        self.lr.copy_(self._lr * (1 + torch.cos(math.pi * self.step.to(self.lr.dtype) / self.steps)) / 2)
+        if not self._on_gpu:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr.item()
+
     def _step(self, measure: bool) -> None:
+        self._set_lr()
         parameters = list(self.parameters.values())
         draw = self.draws.at(self._position)
         losses = self._losses(self.parameters, self.data, draw) * self._scale
@@ -246,12 +263,14 @@ def _factors(task: Task, variant: Variant) -> list[float]:
     return [variant.scale.get(term, 1.0) for term in task.terms]
 
 
-def _optimizer(name: str, trained: list[Tensor], lr: float, device: torch.device) -> torch.optim.Optimizer:
-    """On a GPU the fused kernels, which a CUDA graph can hold; elementwise all the same."""
-    cuda = device.type == "cuda"
-    kind: dict[str, Any] = {"fused": True} if cuda else {"foreach": True}
+def _optimizer(
+    name: str, trained: list[Tensor], lr: float | Tensor, betas: tuple[float, float]
+) -> torch.optim.Optimizer:
+    """On a GPU, where the learning rate is a tensor, the fused kernels, which a CUDA graph can hold."""
+    gpu = isinstance(lr, Tensor)
+    kind: dict[str, Any] = {"fused": True} if gpu else {"foreach": True}
     if name == "adam":
-        return torch.optim.Adam(trained, lr=lr, capturable=cuda, **kind)
+        return torch.optim.Adam(trained, lr=lr, betas=betas, capturable=gpu, **kind)
     if name == "sgd":
         return torch.optim.SGD(trained, lr=lr, momentum=0.9, **kind)
     raise ValueError(f"The optimizers are adam and sgd; got {name!r}.")

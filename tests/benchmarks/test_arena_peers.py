@@ -8,7 +8,7 @@ from _arena_toy import TOY
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules.gram_rules import config_weights, upgrad_weights
 from benchmarks.arena.rules.small_systems import nearest_above, solve
-from benchmarks.arena.stack import Stack
+from benchmarks.arena.stack import Stack, Variant
 from trainonce import History
 from trainonce.study.weightings.peers import Peer
 
@@ -16,7 +16,7 @@ CLOSE = 1e-9
 
 
 def train(rule, steps=TOY.steps):
-    stack = Stack(TOY, [Point("uniform", {}), Point(rule, {})], [1], dtype=torch.float64, steps=steps)
+    stack = Stack(TOY, [Point("uniform", {}), Point(rule, {})], [1], dtype=torch.float64, variant=Variant(steps=steps))
     stack.train()
     return stack
 
@@ -106,7 +106,7 @@ def test_many_systems_at_once():
 
 def test_gradnorm_follows_its_objective():
     """A few steps against autograd on the objective as it is written."""
-    alone = Alone(1)
+    alone = Alone(1, steps=10)
     logits = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     step = alone.optimizer([logits])
     first = None

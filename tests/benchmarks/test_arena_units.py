@@ -81,14 +81,14 @@ def slow_units(alone, step, p=0.5, c=10.0, norm="base", warm=0.0, warm_steps=0, 
 @pytest.fixture(scope="module")
 def trained():
     points = [Point("units", settings) for settings in SETTINGS]
-    stack = Stack(TOY, points, [1, 2], dtype=torch.float64, steps=STEPS)
+    stack = Stack(TOY, points, [1, 2], dtype=torch.float64, variant=Variant(steps=STEPS))
     return stack, stack.train()
 
 
 @pytest.mark.parametrize("point", range(len(SETTINGS)))
 def test_units_are_those_of_a_slow_loop(trained, point):
     stack, result = trained
-    alone = Alone(2)
+    alone = Alone(2, STEPS)
     weights = slow_units(alone, alone.optimizer(), **SETTINGS[point])
     assert distance(stack, 1, point, alone.model) < CLOSE
     torch.testing.assert_close(result.weights[1, point, -1], weights, atol=CLOSE, rtol=0)
@@ -98,7 +98,7 @@ def test_the_scale_of_a_loss_does_not_matter():
     """With the base's weight constant. Where weights sum to 1 the sum depends on it, which Adam does not feel."""
     points = [Point("units", settings) for settings in SETTINGS if "norm" not in settings]
     a, b = (
-        Stack(TOY, points, [0], dtype=torch.float64, steps=STEPS, variant=Variant(scale, "sgd"))
+        Stack(TOY, points, [0], dtype=torch.float64, variant=Variant(scale, "sgd", steps=STEPS))
         for scale in ({}, {"side": 1000.0, "smooth": 0.01})
     )
     a.train()

@@ -24,12 +24,12 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What a rule is told of the trainings: ``terms`` is K + 1, ``lr`` that of the model's optimizer."""
+    """What a rule is told of the trainings: ``terms`` is K + 1, ``lr`` the optimizer's, current."""
 
     seeds: tuple[int, ...]
     terms: int
     steps: int
-    lr: float
+    lr: Tensor
     device: torch.device
     dtype: torch.dtype
 

@@ -18,7 +18,7 @@ class Printed(Rule):
 
     def start(self) -> None:
         self.mu = self.run.full(self.points, self.run.terms - 1, 0.0) + self.column("init").log()
-        self._rate = self.column("rho") * self.run.lr
+        self._rho = self.column("rho")
         self._pull = self.mu.clone()
 
     def parameters(self) -> list[Tensor]:
@@ -32,4 +32,4 @@ class Printed(Rule):
         return [functional.composite_grad(self.mu, seen.losses)]
 
     def after_step(self) -> None:
-        self.mu.sub_(self._pull * self._rate)
+        self.mu.sub_(self._pull * (self._rho * self.run.lr))

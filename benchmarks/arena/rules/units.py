@@ -62,7 +62,7 @@ class Units(Rule):
         self._trained = torch.tensor([[s["rho"] is not None] for s in self.settings], device=run.device)
         self.learned = torch.zeros_like(self.mu)  # the part of mu that the optimizer trains
         self._pull = torch.zeros_like(self.mu)
-        self._rate = self.run.tensor([[s["rho"] or 0.0] for s in self.settings]) * run.lr
+        self._rho = self.run.tensor([[s["rho"] or 0.0] for s in self.settings])
 
     def _mask(self, name: str, value: str) -> Tensor:
         return torch.tensor([[s[name] == value] for s in self.settings], device=self.run.device)
@@ -126,7 +126,7 @@ class Units(Rule):
 
     def after_step(self) -> None:
         if self._trains:
-            self.learned.sub_(self._pull * self._rate)
+            self.learned.sub_(self._pull * (self._rho * self.run.lr))
 
 
 def _steps_since(due: Tensor) -> Tensor:

@@ -1,0 +1,40 @@
+"""Which points a name on the command line stands for: the grid, and the settings of each rule that are compared."""
+
+from __future__ import annotations
+
+import itertools
+
+from benchmarks.arena.rules import Point
+from benchmarks.arena.rules.fixed import log_uniform
+
+RANDOM = 27  # random points of a seed, from which ASHA and random search are read
+PLAIN = ("uniform", "base", "uw", "imtl-l", "dwa", "famo", "gradnorm", "config", "upgrad")
+
+#: Names with settings of their own.
+SETTINGS: dict[str, list[Point]] = {
+    "printed": [Point("printed", {"init": init, "rho": 2.0}) for init in (1.0, 0.1)],
+    "units": [Point("units", {}), Point("units", {"warm": 0.05})],
+    "drift": [Point("units", {"travel": 2.0}), Point("units", {"warm": 0.05, "travel": 2.0})],
+    "random": [Point("random", {"n": n}) for n in range(RANDOM)],
+}
+NAMES = ("grid", *PLAIN, *SETTINGS)
+
+
+def named(name: str, auxiliary: int) -> list[Point]:
+    """The points of a name, for a task with so many auxiliary terms."""
+    if name == "grid":
+        return [Point("grid", {"ratios": ratios}) for ratios in grid(auxiliary)]
+    if name in PLAIN:
+        return [Point(name, {})]
+    if name in SETTINGS:
+        return SETTINGS[name]
+    raise ValueError(f"The arena has the rules {', '.join(NAMES)}, tpe; got {name!r}.")
+
+
+def grid(auxiliary: int) -> list[list[float]]:
+    """Ratios to the base's weight: 13 points for one auxiliary term, 25 for more; equal weights are among them."""
+    if auxiliary == 1:
+        return [[float(f"{10 ** (e / 2):.4g}")] for e in range(-6, 7)]
+    if auxiliary == 2:
+        return [list(pair) for pair in itertools.product((0.01, 0.1, 1.0, 10.0, 100.0), repeat=2)]
+    return [[1.0] * auxiliary, *(log_uniform(f"grid/{i}", auxiliary) for i in range(24))]

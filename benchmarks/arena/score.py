@@ -1,0 +1,192 @@
+"""Score the rules from the arena's records, as tables in Markdown.
+
+    python -m benchmarks.arena.score arena.jsonl
+
+The reference of a task is its best grid point: best mean validation score over the seeds, read on test. A rule is
+level with it where the mean paired difference over the seeds (positive is better) is above minus one standard error.
+Regret is what a rule lacks on test, in units of the distance between the best and the median grid point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.arena import records
+
+if TYPE_CHECKING:
+    from benchmarks.arena.records import Record
+
+Scores = Mapping[int, float]  # by seed
+GRID = "grid"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rule on a task. ``better`` of ``grid`` grid points have a better mean on test."""
+
+    task: str
+    variant: str
+    rule: str
+    test: float
+    difference: float
+    error: float
+    better: int
+    grid: int
+    regret: float
+    cost: float
+    diverged: int
+    seeds: int
+
+    @property
+    def level(self) -> bool:
+        return self.difference > -self.error
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The grid of a task: the test scores of its best point, the mean of every point, and the unit of regret."""
+
+    best: Scores
+    means: Sequence[float]
+    spread: float
+
+
+def score(given: Iterable[Record], higher: Callable[[str], bool]) -> list[Row]:
+    """The rows of all rules and searches, in the order of the records.
+
+    :param higher: Whether a task's score is better when it is higher.
+    """
+    groups = _grouped(given)
+    rows = []
+    for (task, variant), rules in groups.items():
+        sign = 1.0 if higher(task) else -1.0
+        grid = _grid(rules) or _grid(groups.get((task, variant.partition(",")[0]), {}))
+        if not grid:
+            continue
+        worst = _worst([*grid.values(), *rules.values()], sign)
+        reference = _reference(grid, sign, worst)
+        rows.append(_row(task, variant, "best grid point", reference.best, len(grid), reference, sign, 0))
+        for name, some in rules.items():
+            if not name.startswith(f"{GRID} "):
+                tests = {r["seed"]: _value(r["test"], worst) for r in some}
+                cost = statistics.fmean(r["cost"] for r in some)
+                rows.append(_row(task, variant, name, tests, cost, reference, sign, sum(r["diverged"] for r in some)))
+    return [row for row in rows if row.seeds]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One line a rule and task."""
+    lines = [
+        "| task | rule | cost | test | difference to the best grid point | better grid points | regret | level |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        task = r.task if r.variant == "adam" else f"{r.task} ({r.variant})"
+        broken = f", {r.diverged} diverged" if r.diverged else ""
+        lines.append(
+            f"| {task} | {r.rule} | {r.cost:.3g} | {r.test:.4g}{broken} | {r.difference:+.3g} ± {r.error:.2g} "
+            f"| {r.better}/{r.grid} | {r.regret:.2f} | {'yes' if r.level else 'no'} |"
+        )
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """One line a rule, over its tasks; the best first."""
+    by_rule: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_rule[row.rule].append(row)
+    lines = ["| rule | cost | level | mean regret | worst regret | on | diverged |", "|---|---|---|---|---|---|---|"]
+    ranked = sorted(by_rule.items(), key=lambda item: statistics.fmean(r.regret for r in item[1]))
+    for rule, some in ranked:
+        worst = max(some, key=lambda r: r.regret)
+        lines.append(
+            f"| {rule} | {statistics.fmean(r.cost for r in some):.3g} | {sum(r.level for r in some)}/{len(some)} "
+            f"| {statistics.fmean(r.regret for r in some):.2f} | {worst.regret:.2f} | {worst.task} "
+            f"| {sum(r.diverged for r in some)} |"
+        )
+    return "\n".join(lines)
+
+
+def _grouped(given: Iterable[Record]) -> dict[tuple[str, str], dict[str, list[Record]]]:
+    groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    for record in {records.key(record): record for record in given}.values():
+        if record["rule"] != "random":  # the points of searches, which have records of their own
+            rules = groups.setdefault((record["task"], record["variant"]), {})
+            rules.setdefault(_name(record), []).append(record)
+    return groups
+
+
+def _name(record: Record) -> str:
+    settings = json.dumps(record["settings"], separators=(", ", "=")).strip("{}").replace('"', "")
+    return f"{record['rule']} {settings}".strip()
+
+
+def _grid(rules: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
+    return {name: some for name, some in rules.items() if name.startswith(f"{GRID} ")}
+
+
+def _reference(grid: Mapping[str, list[Record]], sign: float, worst: float) -> Reference:
+    """The best point on validation. Points that lack some of the grid's seeds do not count."""
+    seeds = set.union(*({r["seed"] for r in some} for some in grid.values()))
+    whole = [some for some in grid.values() if {r["seed"] for r in some} == seeds]
+    best = max(whole, key=lambda some: sign * statistics.fmean(_value(r["validation"], worst) for r in some))
+    tests = [{r["seed"]: _value(r["test"], worst) for r in some} for some in whole]
+    means = [statistics.fmean(test.values()) for test in tests]
+    found = tests[whole.index(best)]
+    # Where all points are about the same the distance is noise; then regret is counted in standard errors.
+    noise = statistics.fmean(_error(list(test.values())) for test in tests)
+    spread = sign * (statistics.fmean(found.values()) - statistics.median(means))
+    return Reference(found, means, max(spread, noise, 1e-12))
+
+
+def _row(
+    task: str, variant: str, rule: str, tests: Scores, cost: float, reference: Reference, sign: float, diverged: int
+) -> Row:
+    """Over the seeds that both have."""
+    shared = sorted(set(tests) & set(reference.best))
+    differences = [sign * (tests[seed] - reference.best[seed]) for seed in shared]
+    difference = statistics.fmean(differences) if shared else 0.0
+    mean = statistics.fmean(tests.values())
+    better = sum(sign * (value - mean) > 0 for value in reference.means)
+    regret = -difference / reference.spread
+    return Row(
+        task, variant, rule, mean, difference, _error(differences), better, len(reference.means), regret, cost,
+        diverged, len(shared),
+    )  # fmt: skip
+
+
+def _worst(groups: Iterable[list[Record]], sign: float) -> float:
+    """What a training without a score counts as: the worst that any had."""
+    known = [r[split] for some in groups for r in some for split in ("validation", "test") if r[split] is not None]
+    return sign * min(sign * value for value in known) if known else 0.0
+
+
+def _value(value: float | None, worst: float) -> float:
+    return worst if value is None else value
+
+
+def _error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    from benchmarks.arena import tasks
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--tasks", nargs="*", help="only these")
+    options = parser.parse_args(arguments)
+    given = [r for file in options.files for r in records.read(file) if not options.tasks or r["task"] in options.tasks]
+    rows = score(given, lambda name: tasks.get(name).higher)
+    print(table(rows), summary(rows), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Searches over fixed weights, one per seed: ASHA and random search, read from random points, and TPE.
+
+Each leaves one record a seed: the test score of the point that was best on validation, and what finding it cost.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.arena import records
+from benchmarks.arena.rules import Point
+from benchmarks.arena.rules.fixed import grid_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.arena.records import Record
+    from benchmarks.arena.stack import Stack, Variant
+    from benchmarks.arena.task import Task
+
+REDUCTION = 3
+RUNGS = (1 / 9, 1 / 3, 1.0)
+RANDOM_TRIALS = 20
+TPE_TRIALS = 20
+
+
+class Found(NamedTuple):
+    """Which training a search ends with, and its cost in trainings."""
+
+    best: int
+    cost: float
+
+
+def asha(curves: Sequence[Sequence[float | None]], higher: bool) -> Found:
+    """Successive halving: at each rung the best third goes on. Curves are evenly spaced over a run.
+
+    All trainings of a rung end before any goes on, so nothing is promoted too early: the better of the two ways to run
+    it, since the records of all trainings are there.
+    """
+    left, cost, before = list(range(len(curves))), 0.0, 0.0
+    for rung in RUNGS:
+        cost += len(left) * (rung - before)
+        before = rung
+        ranked = sorted(left, key=lambda i: -_worth(_at(curves[i], rung), higher))
+        left = ranked[: max(1, len(left) // REDUCTION)] if rung < 1 else ranked
+    return Found(left[0], round(cost, 3))
+
+
+def best_of(validation: Sequence[float | None], higher: bool) -> Found:
+    """The best on validation, after trainings of full length."""
+    best = max(range(len(validation)), key=lambda i: _worth(validation[i], higher))
+    return Found(best, len(validation))
+
+
+def from_random(given: Sequence[Record], higher: bool) -> list[Record]:
+    """The records of ASHA and of random search, of every task, variant and seed whose random points are all there."""
+    groups: dict[tuple[Any, ...], dict[int, Record]] = {}
+    for record in given:
+        if record["rule"] == "random":
+            place = (record["task"], record["variant"], record["seed"])
+            groups.setdefault(place, {})[record["settings"]["n"]] = record
+    found = []
+    for points in groups.values():
+        if set(points) >= set(range(27)):
+            trials = [points[n] for n in range(27)]
+            some = trials[:RANDOM_TRIALS]
+            found.append(_summary("asha", trials, asha([t["curve"] for t in trials], higher)))
+            found.append(_summary("random search", some, best_of([t["validation"] for t in some], higher)))
+    return found
+
+
+def tpe(
+    task: Task, seeds: Sequence[int], variant: Variant, make: Callable[[list[Point]], Stack], trials: int = TPE_TRIALS
+) -> list[Record]:
+    """Optuna's TPE, one study a seed; the proposals of a round, one a seed, are trained as one stack."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    direction = "maximize" if task.higher else "minimize"
+    studies = [optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=s)) for s in seeds]
+    low, high = grid_range(len(task.terms) - 1)
+    rounds: list[list[Record]] = []
+    for _ in range(trials):
+        asked = [study.ask() for study in studies]
+        ratios = [[trial.suggest_float(term, low, high, log=True) for term in task.terms[1:]] for trial in asked]
+        stack = make([Point("fixed", {"ratios": ratios})])
+        rounds.append(records.of_stack(stack, stack.train(), variant))
+        for study, trial, record in zip(studies, asked, rounds[-1], strict=True):
+            if record["validation"] is None:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                study.tell(trial, record["validation"])
+    return [
+        _summary("tpe", of_seed, best_of([record["validation"] for record in of_seed], task.higher))
+        for of_seed in zip(*rounds, strict=True)
+    ]
+
+
+def _summary(rule: str, trials: Sequence[Record], found: Found) -> Record:
+    best = {name: value for name, value in trials[found.best].items() if name != "path"}
+    seconds = float(f"{sum(t['seconds'] for t in trials) / len(trials) * found.cost:.4g}")
+    return {**best, "rule": rule, "settings": {"trials": len(trials)}, "cost": found.cost, "seconds": seconds}
+
+
+def _at(curve: Sequence[float | None], share: float) -> float | None:
+    return curve[max(0, round(share * len(curve)) - 1)]
+
+
+def _worth(value: float | None, higher: bool) -> float:
+    if value is None or math.isnan(value):
+        return -math.inf
+    return value if higher else -value

@@ -1,0 +1,85 @@
+"""The score, on records that the test plants."""
+
+import pytest
+
+from benchmarks.arena import score
+
+
+def record(rule, settings, tests, validation=None, cost=1, variant="adam", task="toy"):
+    validation = tests if validation is None else [validation] * len(tests)
+    return [
+        {"task": task, "variant": variant, "rule": rule, "settings": settings, "seed": seed, "cost": cost, "test": t,
+         "validation": v, "diverged": t is None}
+        for seed, (t, v) in enumerate(zip(tests, validation, strict=True))
+    ]  # fmt: skip
+
+
+GRID = [
+    *record("grid", {"ratios": [0.1]}, [50.0, 52.0], validation=50),
+    *record("grid", {"ratios": [1.0]}, [80.0, 82.0], validation=90),
+    *record("grid", {"ratios": [10.0]}, [84.0, 86.0], validation=70),  # best on test, but validation does not say so
+    *record("grid", {"ratios": [100.0]}, [70.0, 72.0], validation=60),
+    *record("grid", {"ratios": [0.01]}, [40.0, 42.0], validation=40),
+]
+
+
+def row_of(rows, rule):
+    (row,) = [row for row in rows if row.rule == rule]
+    return row
+
+
+def test_a_rule_beside_the_grid():
+    rows = score.score([*GRID, *record("units", {"p": 0.5}, [78.0, 83.0])], lambda task: True)
+    best = row_of(rows, "best grid point")
+    assert (best.test, best.cost, best.better, best.regret) == (81.0, 5, 1, 0.0)
+    row = row_of(rows, "units p=0.5")
+    assert row.difference == -0.5
+    assert row.error == pytest.approx(1.5)  # of -2 and +1
+    assert row.level
+    assert (row.better, row.grid) == (2, 5)
+    assert row.regret == pytest.approx(0.5 / (81 - 71))
+
+
+def test_a_metric_where_lower_is_better():
+    given = [r | {"test": -r["test"], "validation": -r["validation"]} for r in GRID]
+    rows = score.score([*given, *record("uw", {}, [-70.0, -72.5])], lambda task: False)
+    row = row_of(rows, "uw")
+    assert row.difference == pytest.approx(-9.75)
+    assert not row.level
+    assert row.better == 2
+    assert row.regret == pytest.approx(0.975)
+
+
+def test_a_training_without_a_score_counts_as_the_worst():
+    rows = score.score([*GRID, *record("famo", {}, [None, 81.0])], lambda task: True)
+    row = row_of(rows, "famo")
+    assert row.test == pytest.approx((40 + 81) / 2)
+    assert row.diverged == 1
+
+
+def test_a_variant_without_a_grid_is_read_against_the_plain_one():
+    scaled = record("units", {}, [82.0, 84.0], variant="adam, side x100")
+    other = record("units", {}, [82.0, 84.0], variant="sgd")
+    rows = score.score([*GRID, *scaled, *other], lambda task: True)
+    assert [(row.variant, row.difference) for row in rows if row.rule == "units"] == [("adam, side x100", 2.0)]
+
+
+def test_regret_on_a_flat_grid_is_counted_in_standard_errors():
+    flat = [r for i in range(3) for r in record("grid", {"ratios": [i]}, [10.0, 12.0])]
+    row = row_of(score.score([*flat, *record("uw", {}, [9.0, 11.0])], lambda task: True), "uw")
+    assert row.regret == pytest.approx(1.0)
+
+
+def test_the_tables():
+    given = [*GRID, *record("uw", {}, [78.0, 83.0]), *record("dwa", {}, [20.0, 20.0], cost=7)]
+    rows = score.score(given, lambda task: True)
+    lines = score.table(rows).splitlines()
+    assert "| toy | uw | 1 | 80.5 | -0.5 ± 1.5 | 2/5 | 0.05 | yes |" in lines
+    names = [line.split(" | ")[0] for line in score.summary(rows).splitlines()[2:]]
+    assert names == ["| best grid point", "| uw", "| dwa"]
+    assert "| dwa | 7 | 0/1 | 6.10 | 6.10 | toy | 0 |" in score.summary(rows)
+
+
+def test_random_points_are_no_rule_of_their_own():
+    rows = score.score([*GRID, *record("random", {"n": 0}, [50.0, 50.0])], lambda task: True)
+    assert [row.rule for row in rows] == ["best grid point"]
