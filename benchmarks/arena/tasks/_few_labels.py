@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from benchmarks.arena.data import gather, generator, pool, split
 from benchmarks.arena.task import Net, Task, Tensors
 from benchmarks.arena.tasks._nets import Parts, class_accuracy, consistency, cross_entropy, held_out_cross_entropy, mlp
-from benchmarks.arena.tasks._views import draw_moves, fixed_view, rotate, shift
+from benchmarks.arena.tasks._views import draw_moves, fixed_view, rotate, rotations, shift
 
 TERMS = ("ce", "consistency", "rotation")
 SIDE, REACH, NOISE = 14, 2, 0.3  # pixels; largest shift in pixels; standard deviation, with pixels from 0 to 1
@@ -29,7 +29,8 @@ def load(name: str, seed: int) -> Tensors:
     everything, rng = pool(name, SIDE), generator(name, seed)
     counts = {"unlabelled": UNLABELLED, "validation": VALIDATION, "test": TEST}
     data = gather(everything, split(everything, rng, LABELLED, **counts))
-    return data | {part: fixed_view(data[part], REACH, NOISE, rng) for part in ("validation", "test")}
+    views = {part: fixed_view(data[part], REACH, NOISE, rng) for part in ("validation", "test")}
+    return data | views | {"rotations": rotations(SIDE)}
 
 
 def model() -> nn.Module:
@@ -48,7 +49,7 @@ def draw(rng: Generator) -> Tensors:
 
 def losses(net: Net, data: Tensors, draw: Tensors) -> Tensor:
     images = data["unlabelled"][draw["batch"]]
-    moved, turned = shift(images, draw["move"], REACH), rotate(images, draw["turns"])
+    moved, turned = shift(images, draw["move"], REACH), rotate(images, draw["turns"], data["rotations"])
     seen = torch.cat([data["labelled"], images, moved, turned]) + NOISE * draw["noise"]
     codes = net(seen, "encoder")  # one pass for all
     logits = net(codes[:-BATCH], "classes")

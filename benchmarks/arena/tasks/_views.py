@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
@@ -28,16 +27,15 @@ def shift(images: Tensor, move: Tensor, reach: int) -> Tensor:
     return padded.gather(1, where.flatten(1))
 
 
-def rotate(images: Tensor, turns: Tensor) -> Tensor:
-    """Each image turned by its own number of right angles."""
-    return images.gather(1, _rotations(math.isqrt(images.shape[-1]), images.device)[turns])
+def rotate(images: Tensor, turns: Tensor, table: Tensor) -> Tensor:
+    """Each image turned by its own number of right angles; the table is that of :func:`rotations`."""
+    return images.gather(1, table[turns])
 
 
-@functools.cache
-def _rotations(side: int, device: torch.device) -> Tensor:
-    """Where each pixel comes from, for no turn to three. Kept on the device: a CUDA graph cannot copy to it."""
+def rotations(side: int) -> Tensor:
+    """Where each pixel comes from, for no turn to three."""
     places = torch.arange(side * side).reshape(side, side)
-    return torch.stack([places.rot90(turns).flatten() for turns in range(4)]).to(device)
+    return torch.stack([places.rot90(turns).flatten() for turns in range(4)])
 
 
 def fixed_view(images: Tensor, reach: int, noise: float, rng: Generator) -> Tensor:
