@@ -109,7 +109,6 @@ class Stack:
         for seed in self.seeds:
             torch.manual_seed(seed)
             modules.append(self.task.model())
-        self.module = modules[0].to(self.device)
         count = len(self.points)
         start = self._stack([{n: p.detach() for n, p in module.named_parameters()} for module in modules])
         self.parameters = {
@@ -117,6 +116,7 @@ class Stack:
             for name, value in start.items()
         }
         self.buffers = self._stack([dict(module.named_buffers()) for module in modules])
+        self.module = modules[0].to(self.device)  # its own values are not used
 
     def _move(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
@@ -185,7 +185,7 @@ class Stack:
         with torch.no_grad():
             trained = [*parameters, *self.rule.parameters()]
             for parameter, gradient in zip(trained, [*found, *self.rule.gradients(seen)], strict=True):
-                parameter.grad = gradient
+                parameter.grad = gradient.contiguous()  # fused kernels want the parameter's own layout
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.rule.after_step()
