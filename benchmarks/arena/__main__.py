@@ -7,6 +7,7 @@ python -m benchmarks.arena digits --explore variants.json --scale consistency=10
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from pathlib import Path
@@ -56,6 +57,7 @@ def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
         records.append(options.out, records.of_stack(stack, result, variant))
         _say(f"{task.name}, {variant}: {len(some)} points, {len(seeds)} seeds in {result.seconds:.1f} s", end="\n")
         del stack
+        gc.collect()  # a stack is part of reference cycles, and its memory is needed for the next
     if "tpe" in options.rules:
         seeds = missing(Point("tpe", {"trials": searches.TPE_TRIALS}))
         if seeds:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.arena.stack import Result, Stack, Variant
 
 Record = dict[str, Any]
-KEPT = 8  # points of the weights' trajectory
+KEPT = 6  # points of the weights' trajectory, beside the last
 
 
 def key(record: Record) -> tuple[str, ...]:
@@ -30,8 +30,15 @@ def key(record: Record) -> tuple[str, ...]:
 
 def head(task: str, variant: Variant, point: Point, seed: int) -> Record:
     """The part of a record that is known before the training."""
-    settings = complete(RULES[point.rule].defaults, point.settings, point.rule) if point.rule in RULES else point[1]
+    settings = _written(point) if point.rule in RULES else point.settings
     return {"task": task, "variant": str(variant), "rule": point.rule, "settings": settings, "seed": seed}
+
+
+def _written(point: Point) -> Record:
+    """All settings but those that are switched off, so that a record stays true when a default changes."""
+    rule = RULES[point.rule]
+    settings = complete(rule.defaults, point.settings, point.rule)
+    return {name: value for name, value in settings.items() if rule.off.get(name, ...) != value}
 
 
 def of_stack(stack: Stack, result: Result, variant: Variant) -> list[Record]:
@@ -86,10 +93,8 @@ def append(path: Path, records: Iterable[Record]) -> None:
 
 
 def _thin(rows: list[Any]) -> list[Any]:
-    """Of the weights at all moments at most so many, more of them early, where weights move; the last is there."""
-    if len(rows) <= KEPT:
-        return rows
-    places = {round((len(rows) - 1) * (i / (KEPT - 1)) ** 1.5) for i in range(KEPT)}
+    """Of the weights at all moments but the last at most so many, more of them early, where weights move."""
+    places = {int((len(rows) - 1) * (i / KEPT) ** 1.5) for i in range(KEPT)}
     return [rows[i] for i in sorted(places)]
 
 

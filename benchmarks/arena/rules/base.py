@@ -63,6 +63,7 @@ class Rule:
     """
 
     defaults: ClassVar[Settings] = {}
+    off: ClassVar[Settings] = {}  # the values of settings that do nothing; records leave them out
     places: tuple[str, ...] = ()  # where it needs the gradients' Gram matrix
     held_out = False
 

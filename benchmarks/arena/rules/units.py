@@ -43,6 +43,7 @@ class Units(Rule):
         "prior": 1.0,
         "rho": None,
     }
+    off: ClassVar[Settings] = {"warm": 0.0, "warm_steps": 0, "travel": 0.0, "prior": 1.0, "rho": None}
 
     def start(self) -> None:
         run, terms = self.run, self.run.terms
