@@ -3,14 +3,13 @@
     python -m benchmarks.arena.score arena.jsonl
 
 The reference of a task is its best grid point: best mean validation score over the seeds, read on test. A rule is
-level with it where the mean paired difference over the seeds (positive is better) is above minus one standard error.
+level with it where the mean paired difference over the seeds (positive is better) is not below minus one standard error.
 Regret is what a rule lacks on test, in units of the distance between the best and the median grid point.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from benchmarks.arena import records
 
 if TYPE_CHECKING:
     from benchmarks.arena.records import Record
+from benchmarks.arena.rules import RULES
 
 Scores = Mapping[int, float]  # by seed
 GRID = "grid"
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def level(self) -> bool:
-        return self.difference > -self.error
+        return self.difference >= -self.error
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,17 @@ def _grouped(given: Iterable[Record]) -> dict[tuple[str, str], dict[str, list[Re
 
 
 def _name(record: Record) -> str:
-    settings = json.dumps(record["settings"], separators=(", ", "=")).strip("{}").replace('"', "")
-    return f"{record['rule']} {settings}".strip()
+    """The rule with those settings that are not its defaults; a record leaves out what is switched off."""
+    rule = RULES.get(record["rule"])
+    settings = {**rule.off, **record["settings"]} if rule else record["settings"]
+    shown = {name: value for name, value in settings.items() if not rule or rule.defaults.get(name, ...) != value}
+    return " ".join([record["rule"], *(f"{name}={_text(value)}" for name, value in shown.items())])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return "/".join(map(_text, value))
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _grid(rules: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
@@ -155,7 +164,7 @@ def _row(
     difference = statistics.fmean(differences) if shared else 0.0
     mean = statistics.fmean(tests.values())
     better = sum(sign * (value - mean) > 0 for value in reference.means)
-    regret = -difference / reference.spread
+    regret = 0.0 - difference / reference.spread
     return Row(
         task, variant, rule, mean, difference, _error(differences), better, len(reference.means), regret, cost,
         diverged, len(shared),

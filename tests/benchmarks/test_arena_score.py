@@ -29,10 +29,12 @@ def row_of(rows, rule):
 
 
 def test_a_rule_beside_the_grid():
-    rows = score.score([*GRID, *record("units", {"p": 0.5}, [78.0, 83.0])], lambda task: True)
+    rows = score.score(
+        [*GRID, *record("units", {"p": 0.25, "c": None, "norm": "base"}, [78.0, 83.0])], lambda task: True
+    )
     best = row_of(rows, "best grid point")
-    assert (best.test, best.cost, best.better, best.regret) == (81.0, 5, 1, 0.0)
-    row = row_of(rows, "units p=0.5")
+    assert (best.test, best.cost, best.better, best.regret, best.level) == (81.0, 5, 1, 0.0, True)
+    row = row_of(rows, "units p=0.25 c=none")
     assert row.difference == -0.5
     assert row.error == pytest.approx(1.5)  # of -2 and +1
     assert row.level
