@@ -18,7 +18,8 @@ import torch
 from benchmarks.arena import points, records, searches
 from benchmarks.arena.rules import Point
 from benchmarks.arena.schedule import stacks_of
-from benchmarks.arena.stack import Stack, Variant
+from benchmarks.arena.stack import Stack
+from benchmarks.arena.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

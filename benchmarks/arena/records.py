@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.arena.rules import Point
-    from benchmarks.arena.stack import Result, Stack, Variant
+    from benchmarks.arena.stack import Result, Stack
+    from benchmarks.arena.variant import Variant
 
 Record = dict[str, Any]
 KEPT = 6  # points of the weights' trajectory, beside the last

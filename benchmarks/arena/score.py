@@ -3,7 +3,7 @@
     python -m benchmarks.arena.score arena.jsonl
 
 The reference of a task is its best grid point: best mean validation score over the seeds, read on test. A rule is
-level with it where the mean paired difference over the seeds (positive is better) is not below minus one standard error.
+level with it where the mean paired difference over the seeds (positive is better) is above minus one standard error.
 Regret is what a rule lacks on test, in units of the distance between the best and the median grid point.
 """
 
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def level(self) -> bool:
-        return self.difference >= -self.error
+        return self.difference >= 0 or self.difference > -self.error
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from benchmarks.arena.records import Record
-    from benchmarks.arena.stack import Stack, Variant
+    from benchmarks.arena.stack import Stack
     from benchmarks.arena.task import Task
+    from benchmarks.arena.variant import Variant
 
 REDUCTION = 3
 RUNGS = (1 / 9, 1 / 3, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from benchmarks.arena.draws import Draws
 from benchmarks.arena.graphs import Replay
 from benchmarks.arena.rules import Point, Run, Seen, build
 from benchmarks.arena.rules.units import HELD_OUT_MEAN
+from benchmarks.arena.variant import Variant, factors, learning_rate, make_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
 
 MOMENTS = 18  # of a curve, evenly spaced: a ninth and a third of the run are among them
 SCORED_AT_ONCE = 32  # points; the splits are larger than batches
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is changed of a task: factors of its losses by term, the optimizer, its learning rate, the steps."""
-
-    scale: Mapping[str, float] = field(default_factory=dict)
-    optimizer: str = "adam"
-    lr: float | None = None
-    steps: int | None = None
-
-    def __str__(self) -> str:
-        parts = [self.optimizer, *(f"{term} x{factor:g}" for term, factor in sorted(self.scale.items()))]
-        parts += [] if self.lr is None else [f"lr {self.lr:g}"]
-        parts += [] if self.steps is None else [f"{self.steps} steps"]
-        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -78,15 +63,15 @@ class Stack:
         self.task, self.seeds, self.points = task, tuple(seeds), list(points)
         self.device, self.dtype = torch.device(device), dtype
         self.steps = variant.steps or task.steps
-        self._lr = variant.lr or _learning_rate(task, variant.optimizer)
+        self._lr = variant.lr or learning_rate(task, variant.optimizer)
         self.lr = torch.tensor(self._lr, device=self.device, dtype=torch.float32 if self._on_gpu else dtype)
         self._make_models()
         self.data = self._stack([task.data(seed) for seed in self.seeds])
         run = Run(self.seeds, len(task.terms), self.steps, self.lr, self.device, dtype)
         self.rule = build(self.points, run)
-        self._scale = run.tensor(_factors(task, variant))
+        self._scale = run.tensor(factors(task, variant))
         trained = [*self.parameters.values(), *self.rule.parameters()]
-        self.optimizer = _optimizer(variant.optimizer, trained, self.lr if self._on_gpu else self._lr, task.betas)
+        self.optimizer = make_optimizer(variant.optimizer, trained, self.lr if self._on_gpu else self._lr, task.betas)
         self.draws = Draws(task.draw, self.seeds, self._move)
         self.step = torch.zeros((), dtype=torch.long, device=self.device)
         self._position = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -246,31 +231,3 @@ class Stack:
 def moments_of(steps: int) -> list[int]:
     """After how many steps the validation score is read; the last is the end."""
     return sorted({max(1, round(steps * (i + 1) / MOMENTS)) for i in range(MOMENTS)})
-
-
-def _learning_rate(task: Task, optimizer: str) -> float:
-    if optimizer == "adam":
-        return task.lr
-    if task.sgd_lr is None:
-        raise ValueError(f"{task.name} has no learning rate for SGD; give one with --lr.")
-    return task.sgd_lr
-
-
-def _factors(task: Task, variant: Variant) -> list[float]:
-    unknown = [term for term in variant.scale if term not in task.terms]
-    if unknown:
-        raise ValueError(f"{task.name} has the terms {', '.join(task.terms)}; got {', '.join(unknown)}.")
-    return [variant.scale.get(term, 1.0) for term in task.terms]
-
-
-def _optimizer(
-    name: str, trained: list[Tensor], lr: float | Tensor, betas: tuple[float, float]
-) -> torch.optim.Optimizer:
-    """On a GPU, where the learning rate is a tensor, the fused kernels, which a CUDA graph can hold."""
-    gpu = isinstance(lr, Tensor)
-    kind: dict[str, Any] = {"fused": True} if gpu else {"foreach": True}
-    if name == "adam":
-        return torch.optim.Adam(trained, lr=lr, betas=betas, capturable=gpu, **kind)
-    if name == "sgd":
-        return torch.optim.SGD(trained, lr=lr, momentum=0.9, **kind)
-    raise ValueError(f"The optimizers are adam and sgd; got {name!r}.")

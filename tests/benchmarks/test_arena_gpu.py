@@ -7,7 +7,8 @@ import torch
 from _arena_toy import TOY
 
 from benchmarks.arena.rules import Point
-from benchmarks.arena.stack import Stack, Variant
+from benchmarks.arena.stack import Stack
+from benchmarks.arena.variant import Variant
 
 POINTS = [
     *(Point(rule, {}) for rule in ("uniform", "printed")),

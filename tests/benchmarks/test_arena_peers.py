@@ -8,7 +8,8 @@ from _arena_toy import TOY
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules.gram_rules import config_weights, upgrad_weights
 from benchmarks.arena.rules.small_systems import nearest_above, solve
-from benchmarks.arena.stack import Stack, Variant
+from benchmarks.arena.stack import Stack
+from benchmarks.arena.variant import Variant
 from trainonce import History
 from trainonce.study.weightings.peers import Peer
 

@@ -7,7 +7,8 @@ from _arena_toy import TOY
 
 import trainonce
 from benchmarks.arena.rules import Point
-from benchmarks.arena.stack import Stack, Variant, moments_of
+from benchmarks.arena.stack import Stack, moments_of
+from benchmarks.arena.variant import Variant
 
 SEEDS = (0, 3)
 CLOSE = 1e-9

@@ -10,7 +10,8 @@ from torch import tensor
 
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules import unit_arithmetic as units
-from benchmarks.arena.stack import Stack, Variant
+from benchmarks.arena.stack import Stack
+from benchmarks.arena.variant import Variant
 
 STEPS = 40
 CLOSE = 1e-9
