@@ -67,7 +67,7 @@ def score(given: Iterable[Record], higher: Callable[[str], bool]) -> list[Row]:
     rows = []
     for (task, variant), rules in groups.items():
         sign = 1.0 if higher(task) else -1.0
-        grid = _grid(rules) or _grid(groups.get((task, variant.partition(",")[0]), {}))
+        grid = _grid(rules) or _grid(groups.get((task, _without_scales(variant)), {}))
         if not grid:
             continue
         worst = _worst([*grid.values(), *rules.values()], sign)
@@ -135,6 +135,11 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return "/".join(map(_text, value))
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _without_scales(variant: str) -> str:
+    """The variant whose grid stands in for that of a variant with scaled losses."""
+    return ", ".join(part for part in variant.split(", ") if " x" not in part)
 
 
 def _grid(rules: Mapping[str, list[Record]]) -> dict[str, list[Record]]:

@@ -61,8 +61,8 @@ def test_a_training_without_a_score_counts_as_the_worst():
 
 def test_a_variant_without_a_grid_is_read_against_the_plain_one():
     scaled = record("units", {}, [82.0, 84.0], variant="adam, side x100")
-    other = record("units", {}, [82.0, 84.0], variant="sgd")
-    rows = score.score([*GRID, *scaled, *other], lambda task: True)
+    others = [r for name in ("sgd", "adam, 9 steps") for r in record("units", {}, [82.0, 84.0], variant=name)]
+    rows = score.score([*GRID, *scaled, *others], lambda task: True)
     assert [(row.variant, row.difference) for row in rows if row.rule == "units"] == [("adam, side x100", 2.0)]
 
 
