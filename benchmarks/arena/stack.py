@@ -15,7 +15,6 @@ from benchmarks.arena import gradients
 from benchmarks.arena.draws import Draws
 from benchmarks.arena.graphs import Replay
 from benchmarks.arena.rules import Point, Run, Seen, build
-from benchmarks.arena.rules.units import HELD_OUT_MEAN
 from benchmarks.arena.variant import Variant, factors, learning_rate, make_optimizer
 
 if TYPE_CHECKING:
@@ -139,6 +138,7 @@ class Stack:
             else None
         )
         self._measured = run.tensor([0.0] * len(self.points))
+        self._held_mean = self.rule.held_mean()
 
     # A step
 
@@ -186,13 +186,18 @@ class Stack:
         due = self._due.index_select(0, self.step.view(1)).squeeze(0)
         first = due * (self._measured == 0)
         with torch.no_grad():
-            gradients.follow(self.held_out_mean, found, 1 - due * (1 - HELD_OUT_MEAN), first)
+            gradients.follow(self.held_out_mean, found, 1 - due * (1 - self._held_mean), first)
             self._measured.add_(due)
 
     # The training
 
-    def train(self, say: Callable[[str], None] = lambda text: None) -> Result:
-        """All steps, with the validation score read at the moments and the test score at the end."""
+    def train(
+        self, say: Callable[[str], None] = lambda text: None, after: Callable[[int], None] = lambda step: None
+    ) -> Result:
+        """All steps, with the validation score read at the moments and the test score at the end.
+
+        ``after`` is called after each step with how many have been made.
+        """
         began, moments = time.perf_counter(), moments_of(self.steps)
         curve, weights, left = [], [], 0
         for step in range(self.steps):
@@ -202,6 +207,7 @@ class Stack:
                 left = self.draws.length
             self._run[self._measures[step]]()
             left -= 1
+            after(step + 1)
             if step + 1 in moments:
                 curve.append(self.score("validation"))
                 weights.append(self.weights / self.weights.sum(-1, keepdim=True))
@@ -216,6 +222,17 @@ class Stack:
             finite.cpu(),
             time.perf_counter() - began,
         )
+
+    @torch.no_grad()
+    def take_from(self, points: Tensor) -> None:
+        """Let every model go on from the state of another of its seed: ``points[s, p]`` says from which."""
+        of_rules = [value for rule in self.rule.rules for value in vars(rule).values()]
+        of_steps = [value for state in self.optimizer.state.values() for value in state.values()]
+        held_out = [] if self.held_out_mean is None else [*self.held_out_mean.values()]
+        for value in [*self.parameters.values(), *of_rules, *of_steps, *held_out]:
+            if isinstance(value, Tensor) and value.shape[:2] == points.shape:
+                index = points.reshape(*points.shape, *(1,) * (value.dim() - 2)).expand_as(value)
+                value.copy_(value.gather(1, index))
 
     @torch.no_grad()
     def score(self, split: Split) -> Tensor:

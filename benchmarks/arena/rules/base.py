@@ -79,6 +79,10 @@ class Rule:
         """At which steps each point measures, ``(steps, points)``, on the CPU."""
         return torch.full((self.run.steps, self.points), bool(self.places))
 
+    def held_mean(self) -> Tensor:
+        """What each point keeps of the held-out gradient at a measurement, ``(points,)``."""
+        return self.run.tensor([0.0] * self.points)
+
     def parameters(self) -> list[Tensor]:
         """What the model's optimizer trains beside the model."""
         return []
@@ -113,6 +117,9 @@ class Together(Rule):
 
     def due(self) -> Tensor:
         return torch.cat([rule.due() for rule in self.rules], dim=1)
+
+    def held_mean(self) -> Tensor:
+        return torch.cat([rule.held_mean() for rule in self.rules])
 
     def parameters(self) -> list[Tensor]:
         return [parameter for rule in self.rules for parameter in rule.parameters()]

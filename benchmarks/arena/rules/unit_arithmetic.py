@@ -76,6 +76,12 @@ def warm_factor(step: Tensor, warm: Tensor) -> Tensor:
     return torch.where(warm > 0, step / torch.where(warm > 0, warm, 1), 1).clamp_max(1)
 
 
+def trust(step: Tensor, peak_step: Tensor, power: Tensor) -> Tensor:
+    """How far a term's unit is known: 1 - (step of its last new peak / step)^power, 1 where the power is 0."""
+    known = 1 - ((peak_step + 1) / (step + 2)) ** power
+    return torch.where(power > 0, known, torch.ones_like(known))
+
+
 def drift(mu: Tensor, cosines: Tensor, rate: Tensor | float) -> Tensor:
     """The exponents of the auxiliary terms after one measurement with a held-out gradient.
 
@@ -83,7 +89,7 @@ def drift(mu: Tensor, cosines: Tensor, rate: Tensor | float) -> Tensor:
 
     :param mu: Of the auxiliary terms, shape ``(..., K)``.
     :param cosines: c, of all terms with the held-out gradient, shape ``(..., K + 1)``.
-    :param rate: travel * (steps since the last measurement / steps of the run).
+    :param rate: travel times what has passed of the clock since the last measurement.
     """
     weights = torch.softmax(torch.cat((torch.zeros_like(mu[..., :1]), mu), dim=-1), dim=-1)
     mean = (weights * cosines).sum(-1, keepdim=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from benchmarks.arena.gradients import Measurement
-
-HELD_OUT_MEAN = 0.9  # what is kept of the held-out gradient at a measurement
+NEW_PEAK = 1.02  # a norm above this times the last peak is a new one
 
 
 class Units(Rule):
@@ -28,6 +28,9 @@ class Units(Rule):
     measures at every step. ``mean``: what is kept of the mean of squares. ``place``: ``"all"`` shared parameters or the
     ``"last"`` layer. ``travel``: the drift by the held-out gradient; 0 for none. ``prior``: exp(mu) at the start.
     ``rho``: mu follows the paper's gradient on the losses in units, with this decay; None leaves it alone.
+    ``trust``: how fast a term comes in after its last new peak: by 1 - (step of the peak / step)^trust; 0 at once.
+    ``held_mean``: what is kept of the held-out gradient at a measurement; ``cosine_mean``: what is kept of its products
+    with the terms' gradients. ``clock``: whether ``travel`` is per ``"run"`` or per factor e of the steps (``"log"``).
     """
 
     defaults: ClassVar[Settings] = {
@@ -42,8 +45,22 @@ class Units(Rule):
         "travel": 0.0,
         "prior": 1.0,
         "rho": None,
+        "trust": 0.0,
+        "held_mean": 0.9,
+        "cosine_mean": 0.0,
+        "clock": "run",
     }
-    off: ClassVar[Settings] = {"warm": 0.0, "warm_steps": 0, "travel": 0.0, "prior": 1.0, "rho": None}
+    off: ClassVar[Settings] = {
+        "warm": 0.0,
+        "warm_steps": 0,
+        "travel": 0.0,
+        "prior": 1.0,
+        "rho": None,
+        "trust": 0.0,
+        "held_mean": 0.9,
+        "cosine_mean": 0.0,
+        "clock": "run",
+    }
 
     def start(self) -> None:
         run, terms = self.run, self.run.terms
@@ -54,10 +71,15 @@ class Units(Rule):
         self._last = self._mask("place", "last")
         self._warm = (self.column("warm") * run.steps + self.column("warm_steps")).round()
         self._due = self.due().to(run.device)
-        self._elapsed = _steps_since(self._due.cpu()).to(run.device, run.dtype)
+        self._elapsed = self._times(self._due.cpu()).to(run.device, run.dtype)
+        self._trust, self._cosine_mean = self.column("trust"), self.column("cosine_mean")
+        self.peak_steps = run.full(self.points, terms, 0.0)
+        self.products, self.sizes = (run.full(self.points, terms, units.NOT_MEASURED) for _ in range(2))
+        self.held_square = run.full(self.points, 1, units.NOT_MEASURED)
         self.squares = run.full(self.points, terms, units.NOT_MEASURED)
         self.peaks = run.full(self.points, terms, 0.0)
         self.mu = run.full(self.points, terms - 1, 0.0) + self.column("prior").log()
+        self.asked = torch.zeros_like(self.mu)  # what a scout adds to mu
         self.step = torch.zeros((), dtype=torch.long, device=run.device)
         self._trains = any(s["rho"] is not None for s in self.settings)
         self._trained = torch.tensor([[s["rho"] is not None] for s in self.settings], device=run.device)
@@ -74,6 +96,9 @@ class Units(Rule):
             table[units.due_steps(self.run.steps, settings["every"]), point] = True
         return table
 
+    def held_mean(self) -> Tensor:
+        return self.column("held_mean").flatten()
+
     def observe(self, seen: Seen) -> None:
         self.step.copy_(seen.step)
         if seen.measurement is not None:
@@ -84,12 +109,23 @@ class Units(Rule):
         squares = self._at_place(measurement.gram).diagonal(dim1=-2, dim2=-1)
         mean = units.running_mean(self.squares, squares, self._mean)
         self.squares.copy_(torch.where(due, mean, self.squares))
+        self.peak_steps.copy_(torch.where(self.norms > NEW_PEAK * self.peaks, step.to(mean.dtype), self.peak_steps))
         self.peaks.copy_(torch.maximum(self.peaks, self.norms))
         if measurement.products is not None and measurement.square is not None:
-            aligned = cosines(self._at_place(measurement.products), squares, self._at_place(measurement.square))
+            aligned = self._cosines(due, measurement, squares)
             elapsed = self._elapsed.index_select(0, step.view(1)).view(-1, 1)
-            moved = units.drift(self.mu, aligned, self._travel * elapsed / self.run.steps)
+            moved = units.drift(self.mu, aligned, self._travel * elapsed)
             self.mu.copy_(torch.where(due & (self._travel != 0), moved, self.mu))
+
+    def _cosines(self, due: Tensor, measurement: Measurement, squares: Tensor) -> Tensor:
+        """With the held-out gradient, from running means of the products and of both squares."""
+        assert measurement.products is not None
+        assert measurement.square is not None
+        now = (self._at_place(measurement.products), squares, self._at_place(measurement.square).unsqueeze(-1))
+        kept = (self.products, self.sizes, self.held_square)
+        for mean, value in zip(kept, now, strict=True):
+            mean.copy_(torch.where(due, units.running_mean(mean, value, self._cosine_mean), mean))
+        return cosines(self.products, self.sizes, self.held_square.squeeze(-1))
 
     def _at_place(self, values: dict[str, Tensor]) -> Tensor:
         if len(self.places) == 1:
@@ -106,9 +142,20 @@ class Units(Rule):
         return units.log_ratios(self.norms, self.peaks, self._blend, self._cap)
 
     def weights(self) -> Tensor:
-        mu = torch.nn.functional.pad(self.mu + self.learned, (1, 0))
-        warm = units.warm_factor(self.step, self._warm)
+        mu = torch.nn.functional.pad(self.mu + self.learned + self.asked, (1, 0))
+        warm = units.warm_factor(self.step, self._warm) * units.trust(self.step, self.peak_steps, self._trust)
         return units.normalise(self._log_ratios() + mu, warm, self._hold_base)
+
+    def _times(self, due: Tensor) -> Tensor:
+        """Per step and point, how much of the drift's clock has passed since the last measurement before it."""
+        passed = torch.zeros(due.shape)
+        for point, settings in enumerate(self.settings):
+            last = 0
+            for step in due[:, point].nonzero().flatten().tolist():
+                run = (step - last) / self.run.steps
+                passed[step, point] = run if settings["clock"] == "run" else math.log((step + 1) / (last + 1))
+                last = step
+        return passed
 
     # The paper's gradient on the losses in units
 
@@ -128,13 +175,3 @@ class Units(Rule):
     def after_step(self) -> None:
         if self._trains:
             self.learned.sub_(self._pull * (self._rho * self.run.lr))
-
-
-def _steps_since(due: Tensor) -> Tensor:
-    """Per step and point, the steps since the last measurement before it; 0 at the first."""
-    since = torch.zeros(due.shape)
-    last = torch.zeros(due.shape[1])
-    for step in range(len(due)):
-        since[step] = step - last
-        last = torch.where(due[step], step, last)
-    return since

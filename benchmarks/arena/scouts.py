@@ -1,0 +1,120 @@
+"""Scouts: at a few moments of a training, short branches ask whether a term is better dropped, weaker or put back.
+
+Every group of a stack is one training: its first point goes on as it is, the others try one change each. At the end of
+a branch the best one is what all points of the group go on from, if it is clearly better. Between branches the points
+of a group train alike; only the cost that a real training would have is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from benchmarks.arena.rules import Point
+from benchmarks.arena.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from benchmarks.arena.rules import Settings
+    from benchmarks.arena.stack import Result
+    from benchmarks.arena.task import Task
+
+DROPPED = math.log(1e-6)
+
+
+@dataclass(frozen=True)
+class Scouts:
+    """When branches start and how long they are, as shares of the run, and what counts as clearly better.
+
+    A change is made if it is better by ``errors`` standard errors of the readings plus ``margin`` of the value. ``weak``:
+    also try each term so many times weaker; 0 does not. Each branch is read ``readings`` times over its last ``tail``.
+    """
+
+    at: tuple[float, ...] = (0.2, 0.5)
+    length: tuple[float, ...] = (0.15, 0.1)
+    errors: float = 2.0
+    margin: float = 0.03
+    weak: float = 0.0
+    readings: int = 5
+    tail: float = 0.5
+
+    def cost(self, terms: int) -> float:
+        """In trainings."""
+        changes = (terms - 1) * (2 if self.weak else 1)
+        return 1 + changes * sum(self.length)
+
+
+class Scouting:
+    """The branches of a stack whose points are groups of one training and its changes."""
+
+    def __init__(
+        self, task: Task, scouts: Scouts, settings: Sequence[Settings], seeds: Sequence[int], **of_stack: object
+    ):
+        self.task, self.scouts = task, scouts
+        self.terms = len(task.terms)
+        self.changes = 1 + (self.terms - 1) * (2 if scouts.weak else 1)
+        self.groups = len(settings)
+        points = [Point("units", one) for one in settings for _ in range(self.changes)]
+        self.stack = Stack(task, points, seeds, **of_stack)  # type: ignore[arg-type]
+        self.rule = self.stack.rule.rules[0]
+        steps = self.stack.steps
+        self._begin = {
+            round(at * steps): round(length * steps) for at, length in zip(scouts.at, scouts.length, strict=True)
+        }
+        self._reads: dict[int, int] = {}
+        self._readings: list[Tensor] = []
+        self.answers: list[Tensor] = []  # (S, groups) of each branch: which change was made, 0 for none
+
+    def train(self) -> Result:
+        return self.stack.train(after=self._after)
+
+    def _after(self, step: int) -> None:
+        length = self._begin.get(step)
+        if length:
+            self._ask()
+            span = max(1, round(length * self.scouts.tail))
+            count = self.scouts.readings
+            at = sorted({step + length - round(span * i / count) for i in range(count)})
+            self._reads = dict.fromkeys(at, step + length)
+            self._readings = []
+        if step in self._reads:
+            self._readings.append(self.stack.score("validation"))
+            if step == self._reads[step]:
+                self._answer()
+                self._reads = {}
+
+    def _ask(self) -> None:
+        """Give each point of a group its change."""
+        asked = self._grouped(self.rule.asked)
+        for term in range(self.terms - 1):
+            now = asked[:, :, 0, term]
+            asked[:, :, 1 + term, term] = torch.where(now < -1e-6, 0.0, DROPPED)
+            if self.scouts.weak:
+                weaker = torch.where(now <= DROPPED / 2, now, now - math.log(self.scouts.weak))
+                asked[:, :, self.terms + term, term] = weaker
+        self.rule.asked.copy_(asked.flatten(1, 2))
+
+    def _answer(self) -> None:
+        """Let all points of a group go on from the best."""
+        sign = 1.0 if self.task.higher else -1.0
+        read = torch.stack([self._grouped(one) for one in self._readings], dim=-1) * sign  # (S, G, C, readings)
+        ahead = torch.nan_to_num(read - read[:, :, :1], nan=-math.inf)
+        mean = ahead.mean(-1)
+        error = ahead.std(-1) / ahead.shape[-1] ** 0.5
+        needed = self.scouts.errors * error + self.scouts.margin * read[:, :, :1].mean(-1).abs()
+        clear = torch.where(mean > torch.nan_to_num(needed, nan=math.inf), mean, -math.inf)
+        clear[:, :, 0] = 0.0
+        best = clear.argmax(-1)  # (S, G)
+        self.answers.append(best.cpu())
+        first = torch.arange(self.groups, device=best.device) * self.changes
+        points = (first + best).unsqueeze(-1).expand(*best.shape, self.changes).flatten(1)
+        self.stack.take_from(points)
+
+    def _grouped(self, values: Tensor) -> Tensor:
+        return values.unflatten(1, (self.groups, self.changes)).clone()
