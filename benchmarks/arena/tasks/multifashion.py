@@ -2,4 +2,4 @@
 
 from benchmarks.arena.tasks._pairs import pairs
 
-TASK = pairs("multifashion", "fashion", lr=3e-3)
+TASK = pairs("multifashion", "fashion", lr=1e-2)

@@ -2,4 +2,4 @@
 
 from benchmarks.arena.tasks._pairs import pairs
 
-TASK = pairs("multimnist", "mnist", lr=3e-3)
+TASK = pairs("multimnist", "mnist", lr=1e-2)
