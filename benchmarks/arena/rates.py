@@ -4,7 +4,8 @@
     python -m benchmarks.arena.rates digits mnist fashion contrastive --optimizer sgd
 
 All seeds and rates of a task train side by side. Judging tasks are trained here too, with equal weights alone.
-The learning rate falls to 0 along half a cosine, as in the arena's runs. A rate that is not finite at the end loses.
+As in the arena's runs, weights sum to 1 (which SGD feels) and the learning rate falls to 0 along half a cosine. A rate
+whose score is not a number loses.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 RATES = {"adam": (3e-4, 1e-3, 3e-3, 1e-2), "sgd": (0.01, 0.03, 0.1, 0.3, 1.0)}
 SEEDS = (0, 1, 2)
+OFFSET = 1_000_003  # the draws of a seed are not the numbers that made its first parameters
 
 
 def train(
@@ -43,8 +45,9 @@ def train(
     steps = task.steps if steps is None else steps
     data = _stack([task.data(seed) for seed in seeds], device)
     module, parameters = _models(task, seeds, len(rates), device)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    chosen = torch.tensor(weights or [1.0] * len(task.terms), device=device)
+    generators = [torch.Generator().manual_seed(OFFSET + seed) for seed in seeds]
+    ratios = torch.tensor(weights or [1.0] * len(task.terms), device=device)
+    chosen = ratios / ratios.sum()
     lr = torch.tensor(rates, device=device)
     moments = [{name: torch.zeros_like(value) for name, value in parameters.items()} for _ in range(2)]
 
@@ -121,7 +124,7 @@ def main() -> None:
         arguments = (rates, SEEDS, options.weights, options.optimizer, options.device, options.steps)
         scores = train(task, *arguments)("validation").cpu()
         worst = -math.inf if task.higher else math.inf
-        means = scores.nan_to_num(worst, worst, worst).mean(0)
+        means = scores.nan_to_num(worst).mean(0)
         best = int(means.argmax() if task.higher else means.argmin())
         spread = scores.std(0)
         table = "  ".join(f"{rate:g}: {m:.2f} ± {s:.2f}" for rate, m, s in zip(rates, means, spread, strict=True))

@@ -76,6 +76,7 @@ TASK = Task(
     metric="accuracy of nearest class mean, %",
     higher=True,
     steps=1000,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 46.1, 68.2, 74.4, 73.3.
     lr=3e-3,
     shared=("encoder.",),
     last=("encoder.2.",),

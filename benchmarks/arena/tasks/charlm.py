@@ -147,6 +147,7 @@ TASK = Task(
     metric="perplexity of the next character",
     higher=False,
     steps=1000,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 4.16, 2.26, 1.91, 1.84.
     lr=1e-2,
     shared=("trunk.",),
     last=("trunk.2.",),

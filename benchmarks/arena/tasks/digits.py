@@ -64,7 +64,9 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=300,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 31.8, 49.2, 71.4, 82.0.
     lr=1e-2,
+    # With SGD at 0.01, 0.03, 0.1, 0.3, 1: 17.6, 27.0, 40.5, 70.4, 82.5.
     sgd_lr=1.0,
     shared=("encoder.",),
     last=("encoder.2.",),

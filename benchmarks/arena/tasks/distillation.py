@@ -52,6 +52,7 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=300,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 38.3, 65.8, 78.2, 80.6.
     lr=1e-2,
     shared=("encoder.", "classes."),
     last=("classes.",),

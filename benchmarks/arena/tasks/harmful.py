@@ -52,6 +52,7 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=300,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 28.3, 35.6, 48.6, 55.6.
     lr=1e-2,
     shared=("encoder.", "classes."),
     last=("classes.",),

@@ -96,6 +96,7 @@ TASK = Task(
     metric="normalised error, %",
     higher=False,
     steps=1000,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 76.2, 65.5, 58.7, 56.1.
     lr=1e-2,
     shared=("trunk.",),
     last=("trunk.2.",),

@@ -65,6 +65,7 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=300,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 39.7, 49.3, 55.8, 61.1.
     lr=1e-2,
     shared=("encoder.",),
     last=("encoder.2.",),
