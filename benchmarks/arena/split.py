@@ -1,4 +1,4 @@
-"""Which tasks choose between rules and which judge the choice. Written before the first run of either.
+"""Which tasks choose between rules and which judge the choice. Written before any rule was run on either.
 
 Rules, and the settings that they have, are compared on the choosing half as often as one likes. The judging half is
 run once, with one setting for all tasks, when the choice is made. So its numbers are not those of the best of many
