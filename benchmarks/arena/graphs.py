@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ def _beside(function: Callable[[], None]) -> None:
 
 
 def _capture(function: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    gc.collect()  # a graph of an earlier stack that is collected during a capture would end it
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):

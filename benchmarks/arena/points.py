@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 
-from benchmarks.arena.rules import Point
+from benchmarks.arena.rules import Point, Settings
 from benchmarks.arena.rules.fixed import log_uniform
 
 RANDOM = 27  # random points of a seed, from which ASHA and random search are read
 PLAIN = ("uniform", "base", "uw", "imtl-l", "dwa", "famo", "gradnorm", "config", "upgrad")
 
+TRAVEL = 4.0  # of the drift, per run
+
+#: The settings of units that are run with scouts.
+SCOUTED: list[Settings] = [{}, {"travel": TRAVEL}]
+
 #: Names with settings of their own.
 SETTINGS: dict[str, list[Point]] = {
     "printed": [Point("printed", {"init": init, "rho": 2.0}) for init in (1.0, 0.1)],
-    "units": [Point("units", {}), Point("units", {"warm": 0.05})],
-    "drift": [Point("units", {"travel": 2.0}), Point("units", {"warm": 0.05, "travel": 2.0})],
+    "units": [Point("units", {}), Point("units", {"place": "last"})],
+    "drift": [Point("units", {"travel": TRAVEL})],
     "random": [Point("random", {"n": n}) for n in range(RANDOM)],
 }
 NAMES = ("grid", *PLAIN, *SETTINGS)

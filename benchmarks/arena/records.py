@@ -45,24 +45,31 @@ def _written(point: Point) -> Record:
 def of_stack(stack: Stack, result: Result, variant: Variant) -> list[Record]:
     """The records of all trainings of a stack."""
     count = len(stack.seeds) * len(stack.points)
-    found = []
-    for s, seed in enumerate(stack.seeds):
-        for p, point in enumerate(stack.points):
-            weights = result.weights[s, p]
-            record = {
-                **head(stack.task.name, variant, point, seed),
-                "cost": 1,
-                "curve": [_short(value) for value in result.curve[s, p].tolist()],
-                "validation": _short(result.curve[s, p, -1].item(), 6),
-                "test": _short(result.test[s, p].item(), 6),
-                "weights": [_short(value) for value in weights[-1].tolist()],
-                "diverged": not bool(result.finite[s, p]),
-                "seconds": _short(result.seconds / count),
-                **machine(stack.device),
-            }
-            if (weights - weights[-1]).abs().max() > 0:
-                record["path"] = [[_short(v, 3) for v in row] for row in _thin(weights[:, 1:].tolist())]
-            found.append(record)
+    return [
+        {
+            **head(stack.task.name, variant, point, seed),
+            "cost": 1,
+            **outcome(result, s, p),
+            "seconds": _short(result.seconds / count),
+            **machine(stack.device),
+        }
+        for s, seed in enumerate(stack.seeds)
+        for p, point in enumerate(stack.points)
+    ]
+
+
+def outcome(result: Result, s: int, p: int) -> Record:
+    """What a training of a stack gave: its scores, its weights and, where they moved, their path."""
+    weights = result.weights[s, p]
+    found: Record = {
+        "curve": [_short(value) for value in result.curve[s, p].tolist()],
+        "validation": _short(result.curve[s, p, -1].item(), 6),
+        "test": _short(result.test[s, p].item(), 6),
+        "weights": [_short(value) for value in weights[-1].tolist()],
+        "diverged": not bool(result.finite[s, p]),
+    }
+    if (weights - weights[-1]).abs().max() > 0:
+        found["path"] = [[_short(v, 3) for v in row] for row in _thin(weights[:, 1:].tolist())]
     return found
 
 

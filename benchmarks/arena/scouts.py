@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from benchmarks.arena import records
 from benchmarks.arena.rules import Point
 from benchmarks.arena.stack import Stack
 
@@ -21,25 +22,33 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from benchmarks.arena.records import Record
     from benchmarks.arena.rules import Settings
     from benchmarks.arena.stack import Result
     from benchmarks.arena.task import Task
+    from benchmarks.arena.variant import Variant
 
 DROPPED = math.log(1e-6)
+
+
+def point(settings: Settings) -> Point:
+    """What records call a training with scouts, by its settings of units."""
+    return Point("scouts", settings)
 
 
 @dataclass(frozen=True)
 class Scouts:
     """When branches start and how long they are, as shares of the run, and what counts as clearly better.
 
-    A change is made if it is better by ``errors`` standard errors of the readings plus ``margin`` of the value. ``weak``:
-    also try each term so many times weaker; 0 does not. Each branch is read ``readings`` times over its last ``tail``.
+    A change is made if it is better by ``errors`` standard errors of the readings plus ``margin`` of the value.
+    ``weak``: also try each term so many times weaker; 0 does not. Each branch is read ``readings`` times over its last
+    ``tail``.
     """
 
-    at: tuple[float, ...] = (0.2, 0.5)
-    length: tuple[float, ...] = (0.15, 0.1)
+    at: tuple[float, ...] = (0.1, 0.35)
+    length: tuple[float, ...] = (0.08, 0.08)
     errors: float = 2.0
-    margin: float = 0.03
+    margin: float = 0.01
     weak: float = 0.0
     readings: int = 5
     tail: float = 0.5
@@ -59,7 +68,7 @@ class Scouting:
         self.task, self.scouts = task, scouts
         self.terms = len(task.terms)
         self.changes = 1 + (self.terms - 1) * (2 if scouts.weak else 1)
-        self.groups = len(settings)
+        self.settings, self.groups = list(settings), len(settings)
         points = [Point("units", one) for one in settings for _ in range(self.changes)]
         self.stack = Stack(task, points, seeds, **of_stack)  # type: ignore[arg-type]
         self.rule = self.stack.rule.rules[0]
@@ -73,6 +82,22 @@ class Scouting:
 
     def train(self) -> Result:
         return self.stack.train(after=self._after)
+
+    def records(self, result: Result, variant: Variant) -> list[Record]:
+        """One record a training, with what each branch answered: the number of the change that was made, 0 for none."""
+        count = len(self.stack.seeds) * self.groups
+        return [
+            {
+                **records.head(self.task.name, variant, point(settings), seed),
+                "cost": round(self.scouts.cost(self.terms), 3),
+                **records.outcome(result, s, group * self.changes),
+                "answers": [answer[s, group].item() for answer in self.answers],
+                "seconds": round(result.seconds / count, 6),
+                **records.machine(self.stack.device),
+            }
+            for s, seed in enumerate(self.stack.seeds)
+            for group, settings in enumerate(self.settings)
+        ]
 
     def _after(self, step: int) -> None:
         length = self._begin.get(step)
@@ -94,7 +119,7 @@ class Scouting:
         asked = self._grouped(self.rule.asked)
         for term in range(self.terms - 1):
             now = asked[:, :, 0, term]
-            asked[:, :, 1 + term, term] = torch.where(now < -1e-6, 0.0, DROPPED)
+            asked[:, :, 1 + term, term] = torch.where(now == 0, torch.full_like(now, DROPPED), 0)
             if self.scouts.weak:
                 weaker = torch.where(now <= DROPPED / 2, now, now - math.log(self.scouts.weak))
                 asked[:, :, self.terms + term, term] = weaker

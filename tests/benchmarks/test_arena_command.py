@@ -55,7 +55,7 @@ def test_a_record_says_all_and_is_short(arena):
     assert [uniform[name] for name in HEAD] == ["toy", "sgd, side x100, 9 steps", "uniform", {}, 3]
     assert uniform["weights"] == [0.3333] * 3
     assert "path" not in uniform
-    assert units["settings"]["p"] == 0.5
+    assert units["settings"]["p"] == 0.75
     assert "rho" not in units["settings"]  # switched off
     assert 2 <= len(units["path"]) <= 7
     assert {len(row) for row in units["path"]} == {2}  # without the base

@@ -30,7 +30,7 @@ def row_of(rows, rule):
 
 def test_a_rule_beside_the_grid():
     rows = score.score(
-        [*GRID, *record("units", {"p": 0.25, "c": None, "norm": "base"}, [78.0, 83.0])], lambda task: True
+        [*GRID, *record("units", {"p": 0.25, "c": None, "warm_steps": 10}, [78.0, 83.0])], lambda task: True
     )
     best = row_of(rows, "best grid point")
     assert (best.test, best.cost, best.better, best.regret, best.level) == (81.0, 5, 1, 0.0, True)
@@ -60,8 +60,10 @@ def test_a_training_without_a_score_counts_as_the_worst():
 
 
 def test_a_variant_without_a_grid_is_read_against_the_plain_one():
-    scaled = record("units", {}, [82.0, 84.0], variant="adam, side x100")
-    others = [r for name in ("sgd", "adam, 9 steps") for r in record("units", {}, [82.0, 84.0], variant=name)]
+    scaled = record("units", {"warm_steps": 10}, [82.0, 84.0], variant="adam, side x100")
+    others = [
+        r for name in ("sgd", "adam, 9 steps") for r in record("units", {"warm_steps": 10}, [82.0, 84.0], variant=name)
+    ]
     rows = score.score([*GRID, *scaled, *others], lambda task: True)
     assert [(row.variant, row.difference) for row in rows if row.rule == "units"] == [("adam, side x100", 2.0)]
 

@@ -21,13 +21,14 @@ SETTINGS = [
     {"p": 0.75, "c": 1.5, "warm": 0.25, "place": "last"},
     {"p": 0.0, "norm": "sum", "warm_steps": 7, "mean": 0.8, "prior": 0.3},
     {"travel": 20.0, "every": 0.3},
+    {"travel": 20.0, "every": 0.1, "held_mean": 0.9, "cosine_mean": 0.0, "clock": "log"},
     {"travel": 6.0, "norm": "sum", "place": "last", "every": 0.1},
     {"rho": 2.0, "norm": "sum", "every": 0.2, "prior": 0.5},
 ]
 
 
-def slow_units(alone, step, p=0.5, c=10.0, norm="base", warm=0.0, warm_steps=0, every=0.01, mean=0.5,
-               place="all", travel=0.0, prior=1.0, rho=None):  # fmt: skip
+def slow_units(alone, step, p=0.75, c=10.0, norm="base", warm=0.0, warm_steps=10, every=0.05, mean=0.5,
+               place="all", travel=0.0, prior=1.0, rho=None, held_mean=0.0, cosine_mean=0.9, clock="run"):  # fmt: skip
     """Train one model and return its last weights."""
     where = {"all": "trunk.", "last": "trunk.2."}[place]
     count, rise = len(TOY.terms), warm * STEPS + warm_steps
@@ -35,7 +36,7 @@ def slow_units(alone, step, p=0.5, c=10.0, norm="base", warm=0.0, warm_steps=0, 
     learned = torch.zeros(count - 1, dtype=torch.float64, requires_grad=True)
     if rho is not None:
         step.add_param_group({"params": [learned]})
-    squares, peaks, held, next_due, last_due = None, [0.0] * count, None, 0, 0
+    squares, peaks, held, sums, next_due, last_due = None, [0.0] * count, None, None, 0, 0
     for t in range(STEPS):
         losses = alone.losses()
         if t == next_due:
@@ -46,11 +47,20 @@ def slow_units(alone, step, p=0.5, c=10.0, norm="base", warm=0.0, warm_steps=0, 
             peaks = [max(a, b) for a, b in zip(peaks, norms, strict=True)]
             if travel:
                 h = alone.shared_gradient(TOY.held_out(alone.model, alone.data, alone.draw), where)
-                held = h if held is None else 0.9 * held + 0.1 * h
-                cos = [float(g @ held / g.norm() / held.norm()) for g in found]
+                held = h if held is None else held_mean * held + (1 - held_mean) * h
+                fresh = [[float(g @ held), float(g @ g), float(held @ held)] for g in found]
+                sums = (
+                    fresh
+                    if sums is None
+                    else [
+                        [cosine_mean * a + (1 - cosine_mean) * b for a, b in zip(old, new, strict=True)]
+                        for old, new in zip(sums, fresh, strict=True)
+                    ]
+                )
+                cos = [product / math.sqrt(one * other) for product, one, other in sums]
                 total = sum(math.exp(m) for m in mu)
                 average = sum(math.exp(m) / total * x for m, x in zip(mu, cos, strict=True))
-                rate = travel * (t - last_due) / STEPS
+                rate = travel * ((t - last_due) / STEPS if clock == "run" else math.log((t + 1) / (last_due + 1)))
                 mu = [0.0] + [m + rate * (x - average) for m, x in zip(mu[1:], cos[1:], strict=True)]
             last_due, next_due = t, t + max(1, math.ceil(every * t - 1e-12))
         ratios = [1.0]

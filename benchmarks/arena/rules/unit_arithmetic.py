@@ -76,12 +76,6 @@ def warm_factor(step: Tensor, warm: Tensor) -> Tensor:
     return torch.where(warm > 0, step / torch.where(warm > 0, warm, 1), 1).clamp_max(1)
 
 
-def trust(step: Tensor, peak_step: Tensor, power: Tensor) -> Tensor:
-    """How far a term's unit is known: 1 - (step of its last new peak / step)^power, 1 where the power is 0."""
-    known = 1 - ((peak_step + 1) / (step + 2)) ** power
-    return torch.where(power > 0, known, torch.ones_like(known))
-
-
 def drift(mu: Tensor, cosines: Tensor, rate: Tensor | float) -> Tensor:
     """The exponents of the auxiliary terms after one measurement with a held-out gradient.
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from benchmarks.arena.gradients import Measurement
-NEW_PEAK = 1.02  # a norm above this times the last peak is a new one
 
 
 class Units(Rule):
@@ -28,26 +27,24 @@ class Units(Rule):
     measures at every step. ``mean``: what is kept of the mean of squares. ``place``: ``"all"`` shared parameters or the
     ``"last"`` layer. ``travel``: the drift by the held-out gradient; 0 for none. ``prior``: exp(mu) at the start.
     ``rho``: mu follows the paper's gradient on the losses in units, with this decay; None leaves it alone.
-    ``trust``: how fast a term comes in after its last new peak: by 1 - (step of the peak / step)^trust; 0 at once.
     ``held_mean``: what is kept of the held-out gradient at a measurement; ``cosine_mean``: what is kept of its products
     with the terms' gradients. ``clock``: whether ``travel`` is per ``"run"`` or per factor e of the steps (``"log"``).
     """
 
     defaults: ClassVar[Settings] = {
-        "p": 0.5,
+        "p": 0.75,
         "c": 10.0,
         "norm": "base",
         "warm": 0.0,
-        "warm_steps": 0,
-        "every": 0.01,
+        "warm_steps": 10,
+        "every": 0.05,
         "mean": 0.5,
         "place": "all",
         "travel": 0.0,
         "prior": 1.0,
         "rho": None,
-        "trust": 0.0,
-        "held_mean": 0.9,
-        "cosine_mean": 0.0,
+        "held_mean": 0.0,
+        "cosine_mean": 0.9,
         "clock": "run",
     }
     off: ClassVar[Settings] = {
@@ -56,9 +53,8 @@ class Units(Rule):
         "travel": 0.0,
         "prior": 1.0,
         "rho": None,
-        "trust": 0.0,
-        "held_mean": 0.9,
-        "cosine_mean": 0.0,
+        "held_mean": 0.0,
+        "cosine_mean": 0.9,
         "clock": "run",
     }
 
@@ -72,8 +68,7 @@ class Units(Rule):
         self._warm = (self.column("warm") * run.steps + self.column("warm_steps")).round()
         self._due = self.due().to(run.device)
         self._elapsed = self._times(self._due.cpu()).to(run.device, run.dtype)
-        self._trust, self._cosine_mean = self.column("trust"), self.column("cosine_mean")
-        self.peak_steps = run.full(self.points, terms, 0.0)
+        self._cosine_mean = self.column("cosine_mean")
         self.products, self.sizes = (run.full(self.points, terms, units.NOT_MEASURED) for _ in range(2))
         self.held_square = run.full(self.points, 1, units.NOT_MEASURED)
         self.squares = run.full(self.points, terms, units.NOT_MEASURED)
@@ -109,7 +104,6 @@ class Units(Rule):
         squares = self._at_place(measurement.gram).diagonal(dim1=-2, dim2=-1)
         mean = units.running_mean(self.squares, squares, self._mean)
         self.squares.copy_(torch.where(due, mean, self.squares))
-        self.peak_steps.copy_(torch.where(self.norms > NEW_PEAK * self.peaks, step.to(mean.dtype), self.peak_steps))
         self.peaks.copy_(torch.maximum(self.peaks, self.norms))
         if measurement.products is not None and measurement.square is not None:
             aligned = self._cosines(due, measurement, squares)
@@ -143,12 +137,12 @@ class Units(Rule):
 
     def weights(self) -> Tensor:
         mu = torch.nn.functional.pad(self.mu + self.learned + self.asked, (1, 0))
-        warm = units.warm_factor(self.step, self._warm) * units.trust(self.step, self.peak_steps, self._trust)
+        warm = units.warm_factor(self.step, self._warm)
         return units.normalise(self._log_ratios() + mu, warm, self._hold_base)
 
     def _times(self, due: Tensor) -> Tensor:
         """Per step and point, how much of the drift's clock has passed since the last measurement before it."""
-        passed = torch.zeros(due.shape)
+        passed = torch.zeros(due.shape, dtype=torch.float64)
         for point, settings in enumerate(self.settings):
             last = 0
             for step in due[:, point].nonzero().flatten().tolist():

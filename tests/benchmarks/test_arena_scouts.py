@@ -1,0 +1,97 @@
+"""Branches of a training: what is asked, what is answered, and that everything goes on from the winner."""
+
+import dataclasses
+
+import pytest
+import torch
+from _arena_toy import TOY
+
+from benchmarks.arena import records
+from benchmarks.arena.rules import Point
+from benchmarks.arena.scouts import DROPPED, Scouting, Scouts
+from benchmarks.arena.stack import Stack
+from benchmarks.arena.variant import Variant
+
+ONE = Scouts(at=(0.3,), length=(0.2,), errors=2.0, margin=0.01)
+
+
+def scouting(scouts=ONE, settings=({},), task=TOY):
+    return Scouting(task, scouts, list(settings), [1, 2], dtype=torch.float64)
+
+
+def test_without_a_clear_answer_the_training_is_the_plain_one():
+    """A margin that nothing can pass: each group's points are the training without scouts, bit for bit."""
+    found = scouting(dataclasses.replace(ONE, margin=1e9), [{}, {"p": 0.25}])
+    result = found.train()
+    plain = Stack(TOY, [Point("units", {}), Point("units", {"p": 0.25})], [1, 2], dtype=torch.float64).train()
+    assert all((answer == 0).all() for answer in found.answers)
+    torch.testing.assert_close(result.test[:, :: found.changes], plain.test, rtol=0, atol=1e-12)
+
+
+def test_a_dropped_term_stays_dropped_and_the_base_keeps_its_weight():
+    """With a margin that everything passes, the best of the changes is made."""
+    found = scouting(dataclasses.replace(ONE, errors=0.0, margin=-1e9))
+    result = found.train()
+    chosen = found.answers[0][:, 0]
+    assert set(chosen.tolist()) <= {0, 1, 2}
+    for seed, change in enumerate(chosen.tolist()):
+        if change:
+            weights = result.weights[seed, 0, -1]
+            assert weights[change] < 1e-4
+            assert found.rule.asked[seed, 0, change - 1] == DROPPED
+            assert found.stack.weights[seed, 0, 0].item() == pytest.approx(1 / 3)
+
+
+def test_the_winner_is_what_all_points_of_a_group_go_on_from():
+    found = scouting(dataclasses.replace(ONE, errors=0.0, margin=-1e9), [{}, {"p": 0.25}])
+    found.train()
+    for value in found.stack.parameters.values():
+        grouped = value.unflatten(1, (2, found.changes))
+        torch.testing.assert_close(grouped, grouped[:, :, :1].expand_as(grouped), rtol=0, atol=0)
+    first, second = (found.stack.parameters["head.weight"][:, at] for at in (0, found.changes))
+    assert not torch.equal(first, second)
+
+
+def test_a_harmful_term_is_dropped():
+    """The last term pulls the output away from the target; without it the validation score is clearly better."""
+
+    def losses(net, data, draw):
+        values = TOY.losses(net, data, draw)
+        return torch.stack([values[0], values[1], -3 * values[0]])
+
+    task = dataclasses.replace(TOY, losses=losses, steps=100)
+    found = scouting(task=task)
+    found.train()
+    assert (found.answers[0] == 2).all()
+
+
+def test_put_back_is_asked_of_a_dropped_term():
+    found = scouting(Scouts(at=(0.2, 0.6), length=(0.1, 0.1)))
+    found.rule.asked[:, :, 0] = DROPPED
+    found._ask()
+    assert (found.rule.asked[:, 1, 0] == 0).all()
+    assert (found.rule.asked[:, 2, 1] == DROPPED).all()
+    assert (found.rule.asked[:, 2, 0] == DROPPED).all()
+
+
+def test_weaker_is_asked_on_top():
+    found = scouting(dataclasses.replace(ONE, weak=5.0))
+    found._ask()
+    assert found.changes == 5
+    assert found.rule.asked[0, 3, 0].exp().item() == pytest.approx(0.2)
+    assert found.rule.asked[0, 4].exp().tolist() == pytest.approx([1.0, 0.2])
+
+
+def test_cost_counts_every_change():
+    assert Scouts(at=(0.1, 0.35), length=(0.08, 0.08)).cost(terms=3) == pytest.approx(1 + 2 * 0.16)
+    assert Scouts(at=(0.1,), length=(0.1,), weak=5.0).cost(terms=3) == pytest.approx(1.4)
+
+
+def test_records_name_the_answers():
+    found = scouting(settings=[{}, {"travel": 4.0}])
+    made = found.records(found.train(), Variant())
+    assert [r["seed"] for r in made] == [1, 1, 2, 2]
+    assert {r["rule"] for r in made} == {"scouts"}
+    assert [r["settings"] for r in made[:2]] == [{}, {"travel": 4.0}]
+    assert all(r["cost"] == pytest.approx(1.4) and len(r["answers"]) == 1 for r in made)
+    assert len({records.key(r) for r in made}) == 4
