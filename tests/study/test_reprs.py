@@ -50,7 +50,21 @@ def test_a_notebook_shows_a_summary_as_a_table():
     made = summary(*BAD)
     found = Table(made._repr_html_())
     assert found.rows == sentences.table(made)
-    assert found.outside == sentences.sentence(made)
+    assert found.outside == sentences.sentence(made) + "".join(sentences.notes(made))
+
+
+def test_a_notebook_explains_the_marks_and_names_outliers():
+    learned, grid = BAD
+    made = summary([*learned[:2], (97, 40000.0)], grid)
+    made.plans[0]["seeds"] = [0, 1, 2, 3]
+    text = Table(made._repr_html_()).outside
+    for note in (
+        "* the reference: its best point on validation",
+        "+ other seeds than grid",
+        "seed 2 is an outlier with",
+    ):
+        assert note in text
+        assert note in repr(made)
 
 
 def test_names_are_text_in_a_notebook():

@@ -127,8 +127,13 @@ def test_verdicts_against_the_margin(shifts, verdict):
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.01, 0.5, "better"),
+        (1.01, 3.0, "better"),
+        (1.0, 3.0, "slightly better"),
+        (0.5, 3.0, "slightly better"),
+        (0.01, 0.5, "not worse"),  # as a loss inside the margin is
+        (-0.5, -0.01, "not worse"),
         (0.0, 0.5, "not worse"),
+        (0.0, 3.0, "not worse"),
         (-1.0, 0.5, "not worse"),
         (-1.01, 0.5, "undecided"),
         (-3.0, 0.0, "undecided"),
@@ -316,6 +321,42 @@ def test_differences_without_spread_decide_nothing():
     found = summary([(0, b + 5) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
     assert found.verdict(found.one_shot) == "undecided"
     assert "one-shot - best grid point +5.0 [+5.0, +5.0], all seeds alike, undecided" in sentences.evidence(found)
+
+
+def test_results_that_are_equal_in_every_seed_are_a_tie():
+    base = [50.0, 60.0, 55.0]
+    found = summary([(0, b) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
+    assert found.verdict(found.one_shot) == "not worse"
+
+
+@pytest.mark.parametrize("shift", [0.0, 2.2])
+def test_a_spread_of_rounding_is_none(shift):
+    """Accuracies in float32, of which the differences are alike up to its rounding."""
+    base = np.float32([100 * k / 45 for k in (40, 38, 37)])
+    ours = [(0, float(b + np.float32(shift))) for b in base]
+    found = summary(ours, [[(9, float(b)) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
+    assert found.verdict(found.one_shot) == ("undecided" if shift else "not worse")
+    assert found.one_shot.difference.mean == pytest.approx(shift, abs=1e-5)
+
+
+def test_a_point_with_few_seeds_does_not_decide_for_the_others():
+    """The third point has one seed, in which the worse of the others happens to be better."""
+    grid = [[(10, 1), (50, 1), (50, 1)], [(20, 1), (30, 1), (30, 1)], [(15, 1)]]
+    assert summary([(1, 1)] * 3, grid).reference.chosen.label == "1 : 0.1"
+
+
+def test_points_that_lack_different_seeds_are_compared_on_those_that_most_have():
+    values = {0: [None, 70, 70], 1: [60, 60, None], 2: [80, 65, 65]}
+    records = [record(GRID[i], s, v, 1) for i, of in values.items() for s, v in enumerate(of) if v is not None]
+    found = Summary({"task": TASK, "plans": [plan("grid", "set", GRID, [0, 1, 2])]}, records)
+    assert found.reference.chosen.label == "1 : 0.1"  # on seeds 1 and 2, which the third has too
+
+
+def test_without_a_reference_the_margin_is_two_per_cent_of_the_plan_that_ranks_the_others():
+    records = [record(Learned(), s, 1, 50.0 + s) for s in (0, 1)]
+    task = TASK | {"margin": None}
+    found = Summary({"task": task, "plans": [plan("one-shot", "learned", [Learned()], [0, 1])]}, records)
+    assert found.margin == pytest.approx(0.02 * 50.5)
 
 
 def test_sweeps_show_their_points_and_rank_nowhere():

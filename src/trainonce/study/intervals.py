@@ -1,4 +1,4 @@
-"""Standard deviations and the interval of a paired difference, for small numbers of seeds."""
+"""Standard deviations, the interval of a paired difference for small numbers of seeds, and what it says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LEVEL = 0.95
+ROUNDING = 2.0**-23  # of float32, in which tasks compute most metrics
 
 
 class Interval(NamedTuple):
@@ -20,24 +21,61 @@ class Interval(NamedTuple):
     high: float
     seeds: int
 
+    @property
+    def has_spread(self) -> bool:
+        """Whether the seeds differ; without spread it is a coincidence, or a task that ignores its seed."""
+        return self.low < self.high
+
 
 def standard_deviation(values: Sequence[float]) -> float:
     """The standard deviation of a sample; 0 for a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def paired_interval(differences: Sequence[float]) -> Interval:
+def paired_interval(differences: Sequence[float], rounding: float = 0.0) -> Interval:
     r"""The mean of paired differences with Student's interval :math:`\bar d \pm t_{n-1} s / \sqrt n`.
+
+    :param rounding: A standard deviation or a mean up to this counts as 0.
 
     >>> low, high = paired_interval([1.0, 2.0, 3.0])[1:3]
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
-    n, mean = len(differences), statistics.fmean(differences)
+    n, mean, deviation = len(differences), statistics.fmean(differences), standard_deviation(differences)
     if n < 2:
         return Interval(mean, -math.inf, math.inf, n)
-    half = student_quantile(0.5 + LEVEL / 2, n - 1) * standard_deviation(differences) / math.sqrt(n)
+    if deviation <= rounding:
+        same = mean if abs(mean) > rounding else 0.0
+        return Interval(same, same, same, n)
+    half = student_quantile(0.5 + LEVEL / 2, n - 1) * deviation / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def verdict(found: Interval | None, margin: float) -> str:
+    """What the interval of a difference, positive where the first is better, says against the margin.
+
+    ``"better"`` and ``"worse"``: by more than the margin. ``"slightly better"`` and ``"slightly worse"``: perhaps by
+    less than the margin. ``"not worse"``: by more than the margin, and perhaps equal or better. ``"undecided"``: none
+    of these, or every seed gave the same difference, which says nothing of the spread. Nothing where there is no
+    interval.
+
+    >>> ends = [(2, 4), (0.2, 4), (0.2, 0.8), (-4, 4)]
+    >>> [verdict(Interval((low + high) / 2, low, high, 5), 1.0) for low, high in ends]
+    ['better', 'slightly better', 'not worse', 'undecided']
+    """
+    if found is None or found.seeds < 2:
+        return ""
+    if not found.has_spread and found.mean:
+        return "undecided"
+    if found.low > margin:
+        return "better"
+    if found.low > 0 and found.high > margin:
+        return "slightly better"
+    if found.low >= -margin:
+        return "not worse"
+    if found.high < -margin:
+        return "worse"
+    return "slightly worse" if found.high < 0 else "undecided"
 
 
 def smallest_p(seeds: int) -> float:

@@ -40,6 +40,8 @@ KINDS: dict[Kind, str] = {
     "control": "Controls: is it the weights, or that they follow this run's losses?",
     "sweep": "Sweeps: every value is shown, none is chosen",
 }
+SINGLE: tuple[Kind, ...] = ("learned", "fixed", "peer")  # they train once
+SEARCHES: tuple[Kind, ...] = ("set", "search")  # they train several choices of weights and keep one
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,6 +35,7 @@ def summary_html(summary: Summary) -> str:
         f"<p>{_escape(sentences.sentence(summary))}</p>"
         f"<table><thead><tr>{_cells(head, 'th')}</tr></thead>"
         f"<tbody>{''.join(f'<tr>{_cells(row)}</tr>' for row in rows)}</tbody></table>"
+        + "".join(f"<p>{_escape(note)}</p>" for note in sentences.notes(summary))
     )
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import reprs
-from trainonce.study.intervals import Interval, paired_interval, standard_deviation
+from trainonce.study.intervals import ROUNDING, Interval, paired_interval, verdict
+from trainonce.study.outcomes import Outcome as Outcome
+from trainonce.study.outcomes import best, best_of_each_seed, common_seeds, is_better, outcome
+from trainonce.study.plans import SEARCHES, SINGLE
 from trainonce.study.record import Record, read_weighting
 from trainonce.study.search import Search
 from trainonce.study.store import Store
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from trainonce.study.plans import Kind
 
-SINGLE = ("learned", "fixed", "peer")  # the kinds of plans that train once
+ENOUGH = 3  # seeds to compare plans on, where most of them have as many
 MARGIN = 0.02  # of the reference's mean, where the task names no margin
 
 
@@ -49,53 +52,6 @@ class TaskInfo(Splits):
     def sign(self) -> int:
         """1 where more is better, -1 where less is."""
         return 1 if self.direction == "maximize" else -1
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One choice of weights over the seeds: its complete trials by seed.
-
-    ``wanted`` counts the seeds that were asked for; ``lost`` are those that ended without a finite metric.
-    ``left_out`` are a control's seeds that cannot be trained, with the seed of the one-shot run that diverged.
-    """
-
-    label: str
-    weighting: Weighting | None
-    records: Mapping[int, Record]
-    select: Mapping[int, float]
-    report: Mapping[int, float]
-    wanted: int
-    lost: frozenset[int] = frozenset()
-    left_out: Mapping[int, int] = dataclasses.field(default_factory=dict)
-
-    @property
-    def diverged(self) -> int:
-        """In how many seeds it diverged."""
-        return len(self.lost)
-
-    @property
-    def ended(self) -> frozenset[int]:
-        """The seeds that have a result, divergence included."""
-        return frozenset(self.report) | self.lost
-
-    @property
-    def select_mean(self) -> float:
-        return statistics.fmean(self.select.values()) if self.select else math.nan
-
-    @property
-    def mean(self) -> float:
-        """The mean of the reported metric."""
-        return statistics.fmean(self.report.values()) if self.report else math.nan
-
-    @property
-    def standard_deviation(self) -> float:
-        return standard_deviation(list(self.report.values()))
-
-    @property
-    def weights(self) -> list[float]:
-        """The mean of the last weights."""
-        last = [record.weights for record in self.records.values() if record.weights]
-        return [statistics.fmean(column) for column in zip(*last, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,11 +174,32 @@ class Summary:
         """Whether a row was asked for other seeds than the one by which it is ranked."""
         return self.anchor is not None and row.seeds != self.anchor.seeds
 
-    @functools.cached_property
+    @property
     def best_single(self) -> Row | None:
         """Of the plans that train once, the one that the selecting split prefers."""
-        rows = {id(row.chosen): row for row in self.rows if row.kind in SINGLE and row.chosen.report}
-        return rows[id(best([row.chosen for row in rows.values()], self.task))] if rows else None
+        return self._single[0]
+
+    @property
+    def best_search(self) -> Row | None:
+        """Of the grids, random points and searches, the one that the selecting split prefers."""
+        return self._search[0]
+
+    @property
+    def not_chosen_from(self) -> tuple[Row, ...]:
+        """The plans with too few seeds in common with others to be the best single training or the best search."""
+        return self._single[1] + self._search[1]
+
+    @functools.cached_property
+    def _search(self) -> tuple[Row | None, tuple[Row, ...]]:
+        return _prefer([row for row in self.rows if row.kind in SEARCHES and row.chosen.report], self.task)
+
+    @functools.cached_property
+    def _single(self) -> tuple[Row | None, tuple[Row, ...]]:
+        rows = [row for row in self.rows if row.kind in SINGLE and row.chosen.report]
+        search = self.best_search
+        near = [row for row in rows if search is None or common_seeds(row.chosen, search.chosen)] or rows
+        found, others = _prefer(near, self.task)
+        return found, (*others, *(row for row in rows if not any(row is other for other in near)))
 
     @property
     def without_result(self) -> tuple[Row, ...]:
@@ -242,7 +219,7 @@ class Summary:
         seeds, keys = plan["seeds"], keys_of(plan, self.task.identity)
         if plan["kind"] == "search":
             outcomes = self._search_outcomes(keys)
-            chosen = _best_of_each_seed(outcomes, seeds, self.task)
+            chosen = best_of_each_seed(outcomes, seeds, self.task)
         else:
             weightings = [read_weighting(content) for content in plan["points"]]
             named = zip(labels(weightings), weightings, strict=True)
@@ -299,15 +276,16 @@ class Summary:
         if reference is None or row.kind == "sweep":
             return row
         difference = None if row is reference else self.compare(row, reference)
-        better = [o for o in reference.outcomes if _is_better(o, row.chosen, self.task.sign)]
-        return dataclasses.replace(row, difference=difference, beaten_by=len(better) if row.chosen.ended else None)
+        shared = any(o.ended & row.chosen.ended for o in reference.outcomes)
+        better = sum(is_better(o, row.chosen, self.task.sign) for o in reference.outcomes)
+        return dataclasses.replace(row, difference=difference, beaten_by=better if shared else None)
 
     @property
     def margin(self) -> float:
         """The loss in the metric that is still acceptable."""
         if self.task.margin is not None:
             return self.task.margin
-        return MARGIN * abs(self.reference.chosen.mean) if self.reference else math.nan
+        return MARGIN * abs(self.anchor.chosen.mean) if self.anchor else math.nan
 
     @property
     def reference_size(self) -> int:
@@ -316,33 +294,23 @@ class Summary:
 
     def compare(self, one: Row, other: Row) -> Interval | None:
         """How much better the one does on the seeds that both have; None if they share none."""
-        ours, theirs = one.chosen.report, other.chosen.report
-        common = sorted(set(ours) & set(theirs))
-        return paired_interval([self.task.sign * (ours[s] - theirs[s]) for s in common]) if common else None
+        ours, theirs, common = one.chosen.report, other.chosen.report, common_seeds(one.chosen, other.chosen)
+        if not common:
+            return None
+        rounding = ROUNDING * max(abs(values[s]) for values in (ours, theirs) for s in common)
+        return paired_interval([self.task.sign * (ours[s] - theirs[s]) for s in common], rounding)
 
     def verdict(self, row: Row, other: Row | None = None) -> str:
         """What the interval of the difference to another row, by default the reference, says against the margin.
 
-        ``"better"``, ``"not worse"`` (by more than the margin), ``"slightly worse"`` (worse, but perhaps within the
-        margin), ``"worse"``, ``"undecided"``, ``"diverged"``; nothing where there is no interval.
+        See :func:`trainonce.study.intervals.verdict`; ``"diverged"`` where a seed of either diverged.
         """
         other = other or self.reference
         if other is None or row is other:
             return ""
         interval = row.difference if other is self.reference else self.compare(row, other)
-        if interval is None or interval.seeds < 2:
-            return ""
-        if row.chosen.lost or other.chosen.lost:
-            return "diverged"
-        if interval.low == interval.high:  # no spread: a coincidence, or a task that ignores its seed
-            return "undecided"
-        if interval.low > 0:
-            return "better"
-        if interval.low >= -self.margin:
-            return "not worse"
-        if interval.high < -self.margin:
-            return "worse"
-        return "slightly worse" if interval.high < 0 else "undecided"
+        said = verdict(interval, self.margin)
+        return "diverged" if said and (row.chosen.lost or other.chosen.lost) else said
 
     def expected_trainings(self, row: Row) -> float | None:
         """How many points of the reference's plan, tried in random order, it takes on average to do as well as the row.
@@ -365,55 +333,30 @@ def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:
     return own + [key_of(identity, *needed) for p in weightings for seed in seeds if (needed := p.needs(seed))]
 
 
-def outcome(label: str, weighting: Weighting | None, records: Sequence[Record], wanted: int, task: TaskInfo) -> Outcome:
-    """The complete trials among the given ones, one for each seed."""
-    done = {r.seed: r for r in records if r.status == "done"}
-    return Outcome(
-        label,
-        weighting,
-        done,
-        {seed: r.metrics[task.select_key] for seed, r in done.items()},
-        {seed: r.metrics[task.report_key] for seed, r in done.items()},
-        wanted,
-        frozenset(r.seed for r in records if r.status == "diverged"),
-    )
-
-
-def best(outcomes: Sequence[Outcome], task: TaskInfo) -> Outcome:
-    """The outcome that the selecting split prefers: fewest diverged seeds, then the best mean.
-
-    Compared on the seeds that all of them have; a study that was stopped must not prefer a point for being complete.
-    """
-    begun = [o for o in outcomes if o.ended]
-    common = frozenset.intersection(*(o.ended for o in begun)) if begun else frozenset()
-
-    def worth(o: Outcome) -> tuple[int, int, float]:
-        seeds = common or o.ended
-        values = [o.select[s] for s in seeds if s in o.select]
-        mean = task.sign * statistics.fmean(values) if values else -math.inf
-        return bool(o.ended), -len(o.lost & seeds), mean
-
-    return max(outcomes, key=worth)
-
-
-def _best_of_each_seed(outcomes: Sequence[Outcome], seeds: Sequence[int], task: TaskInfo) -> Outcome:
-    """What a search ends with: for each seed the complete trial that the selecting split prefers."""
-    of_seed = {seed: [o for o in outcomes if seed in o.select] for seed in seeds}
-    records = [best(found, task).records[seed] for seed, found in of_seed.items() if found]
-    return outcome("chosen in each seed", None, records, len(seeds), task)
-
-
-def _is_better(one: Outcome, other: Outcome, sign: int) -> bool:
-    """Whether the first does better on the seeds that both have: fewer diverged, or else a better mean."""
-    common = one.ended & other.ended
-    lost = len(one.lost & common), len(other.lost & common)
-    if lost[0] != lost[1]:
-        return lost[0] < lost[1]
-    finite = [s for s in common if s in one.report and s in other.report]
-    return bool(finite) and sign * statistics.fmean(one.report[s] - other.report[s] for s in finite) > 0
-
-
 def _reference(rows: Sequence[Row]) -> Row | None:
     sets = [row for row in rows if row.kind == "set" and row.chosen.report]
     grids = [row for row in sets if row.plan.startswith("grid")]
     return next(iter(grids or sets), None)
+
+
+def _prefer(rows: Sequence[Row], task: TaskInfo) -> tuple[Row | None, tuple[Row, ...]]:
+    """The plan that the selecting split prefers, and those that have too few seeds to be judged.
+
+    Each is judged by its mean difference to the plan with the most seeds, on the seeds that both have, so that no plan
+    gains by having easier seeds and none decides on which seeds the others are judged. Diverged seeds come first.
+    """
+    if not rows:
+        return None, ()
+    most = max(rows, key=lambda row: len(row.chosen.report))
+    shared = [common_seeds(row.chosen, most.chosen) for row in rows]
+    enough = max(1, min(ENOUGH, statistics.median_high(map(len, shared))))
+    worth = {
+        row.plan: (
+            -row.chosen.diverged,
+            task.sign * statistics.fmean(row.chosen.select[s] - most.chosen.select[s] for s in seeds),
+        )
+        for row, seeds in zip(rows, shared, strict=True)
+        if len(seeds) >= enough
+    }
+    judged = [row for row in rows if row.plan in worth]
+    return max(judged, key=lambda row: worth[row.plan]), tuple(row for row in rows if row.plan not in worth)

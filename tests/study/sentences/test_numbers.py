@@ -5,7 +5,8 @@ import math
 import pytest
 
 from trainonce.study.intervals import Interval
-from trainonce.study.sentences.numbers import amount, interval
+from trainonce.study.outcomes import Outcome
+from trainonce.study.sentences.numbers import amount, interval, mean_and_deviation, spread_of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,47 @@ def test_a_difference_of_one_seed_keeps_its_sign():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.01, "0.01"), (0.0123, "0.012"), (1.0, "1"), (12.3, "12"), (2500.0, "2500")]
+    ("value", "text"),
+    [
+        (0.01, "0.01"),
+        (0.0123, "0.0123"),
+        (1.0, "1"),
+        (1.25, "1.25"),  # once "1.2"
+        (12.3, "12.3"),
+        (99.6, "99.6"),  # once "1e+02"
+        (99.96, "100"),
+        (2500.0, "2500"),
+        (40000.0, "40000"),  # once "4e+04"
+        (1e-7, "1e-07"),
+    ],
 )
 def test_a_margin_is_never_rounded_to_nothing(value, text):
     assert amount(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "decimals", "text"),
+    [
+        ((82.1, 82.5, 82.3), 1, "82.3 +- 0.2"),
+        ((70.0, 94.0), 1, "82.0 +- 17.0"),
+        ((0.7, 0.72, 0.68, 0.71, 40000.0), 2, "8001 +- 17888"),  # once "8000.56 +- 17888.32"
+        ((95.0, 96.0, 95.5), 0, "95.50 +- 0.50"),  # once "96 +- 0"
+        ((0.8123456, 0.8123457, 0.8123458), 8, "0.8123457 +- 1e-07"),  # once "0.812 +- 1e-07"
+        ((80.1 + 0.2, 80.3, 80.2 + 0.1), 1, "80.3 +- 0.0"),  # equal but for rounding
+        ((5.0,), 1, "5.0"),
+    ],
+)
+def test_a_mean_has_the_digits_of_its_spread(values, decimals, text):
+    outcome = Outcome("", None, {}, {}, dict(enumerate(values)), len(values))
+    assert mean_and_deviation(outcome, decimals) == text
+
+
+def test_an_interval_far_wider_than_the_usual_spread_has_no_decimals():
+    assert interval(Interval(-7999.857, -30210.968, 14211.254, 5), 2) == "-8000 [-30211, +14211]"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"), [(0.68, 0.72, "0.68 to 0.72"), (0.7, 0.7, "0.7"), (9, 1234, "9 to 1234")]
+)
+def test_a_range_has_the_digits_in_which_its_ends_differ(low, high, text):
+    assert spread_of(low, high) == text

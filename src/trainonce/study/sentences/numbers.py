@@ -7,43 +7,71 @@ import statistics
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainonce.study.intervals import Interval
     from trainonce.study.summary import Outcome, Summary
 
 MOST = 5  # decimals; smaller numbers are written with a power of ten
+DIGITS = 10  # of a number with more decimals
+RELIABLE = 12  # digits of a mean; a spread beyond them is rounding
 
 
 def decimal_places(summary: Summary) -> int:
     """How many decimals the metric deserves: two digits of the usual spread over seeds."""
-    spreads = [row.chosen.standard_deviation for row in summary.ranked if row.chosen.standard_deviation > 0]
-    size = statistics.median(spreads) if spreads else max((abs(r.chosen.mean) for r in summary.ranked), default=1) / 10
-    return _decimals(size)
+    return decimals_for([row.chosen for row in summary.ranked])
+
+
+def decimals_for(outcomes: Sequence[Outcome]) -> int:
+    """How many decimals some results deserve: two digits of their usual spread over seeds."""
+    spreads = [spread for o in outcomes if (spread := _deviation(o)) > 0]
+    return _decimals(statistics.median(spreads) if spreads else max((abs(o.mean) for o in outcomes), default=1) / 10)
 
 
 def number(value: float, decimals: int) -> str:
-    """A number with so many decimals, or three digits of it where those would be a row of zeros.
+    """A number with so many decimals; with many of them, no row of zeros before the first digit.
 
-    >>> number(12.345, 1), number(0.0000312, 7)
-    ('12.3', '3.12e-05')
+    >>> number(12.345, 1), number(0.0000312, 7), number(0.81239991, 7)
+    ('12.3', '3.12e-05', '0.8123999')
     """
-    return f"{value:.{decimals}f}" if decimals <= MOST else f"{value:.3g}"
+    if decimals <= MOST:
+        return f"{value:.{decimals}f}"
+    digits = math.floor(math.log10(abs(value))) + 1 + decimals if value and math.isfinite(value) else 1
+    return f"{value:.{min(max(digits, 1), DIGITS)}g}"
 
 
 def amount(value: float) -> str:
-    """A number that stands for itself, such as a margin: two digits of it, and no fewer than it has before the point.
+    """A number that stands for itself, such as a margin: three digits of it, and all that it has before the point.
 
-    >>> amount(0.01), amount(1.0), amount(0.0123), amount(1234.5)
-    ('0.01', '1', '0.012', '1234')
+    >>> amount(0.01), amount(1.0), amount(1.25), amount(99.6), amount(40000.0)
+    ('0.01', '1', '1.25', '99.6', '40000')
     """
-    return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def spread_of(low: float, high: float) -> str:
+    """The range of some values with the digits in which its ends differ.
+
+    >>> spread_of(0.68, 0.72), spread_of(82.31, 82.34), spread_of(0.7, 0.7)
+    ('0.68 to 0.72', '82.31 to 82.34', '0.7')
+    """
+    if low == high:
+        return amount(low)
+    decimals = max(0, -math.floor(math.log10(high - low)))
+    return f"{number(low, decimals)} to {number(high, decimals)}"
 
 
 def mean_and_deviation(outcome: Outcome, decimals: int) -> str:
-    """The mean and, with several seeds, the standard deviation."""
+    """The mean and, with several seeds, the standard deviation.
+
+    :param decimals: Those of the other results; a spread of quite another size gets its own.
+    """
     if not outcome.report:
         return "no result"
+    deviation = _deviation(outcome)
+    decimals = _fitting(deviation, decimals)
     text = number(outcome.mean, decimals)
-    return text if len(outcome.report) == 1 else f"{text} +- {number(outcome.standard_deviation, decimals)}"
+    return text if len(outcome.report) == 1 else f"{text} +- {number(deviation, decimals)}"
 
 
 def interval(found: Interval | None, decimals: int) -> str:
@@ -57,7 +85,7 @@ def interval(found: Interval | None, decimals: int) -> str:
         return ""
     wide = (found.high - found.low) / 2
     size = wide if 0 < wide < math.inf else abs(found.mean)
-    decimals = max(decimals, _decimals(size)) if size > 0 else decimals
+    decimals = max(_fitting(size, decimals), _decimals(size)) if size > 0 else decimals
     mean = _with_sign(found.mean, decimals)
     if found.seeds < 2:
         return mean
@@ -71,6 +99,20 @@ def _with_sign(value: float, decimals: int) -> str:
 
 def times(cost: float) -> str:
     return f"{cost:.0f}" if abs(cost - round(cost)) < 0.05 else f"{cost:.1f}"
+
+
+def _deviation(outcome: Outcome) -> float:
+    """The standard deviation, unless it is one of rounding only."""
+    found = outcome.standard_deviation
+    return found if found > 10.0**-RELIABLE * abs(outcome.mean) else 0.0
+
+
+def _fitting(size: float, decimals: int) -> int:
+    """The given decimals, or those of a size that would have too many digits with them, or none but zeros."""
+    if not 0 < size < math.inf:
+        return decimals
+    own = 1 - math.floor(math.log10(size))
+    return decimals if -1 <= own - decimals <= 1 else max(0, own)
 
 
 def _decimals(size: float) -> int:

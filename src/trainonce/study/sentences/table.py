@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainonce.study.sentences.headline import missing_seeds
-from trainonce.study.sentences.numbers import decimal_places, interval, mean_and_deviation, number, times
+from trainonce.study.plans import SINGLE
+from trainonce.study.sentences.names import missing_seeds
+from trainonce.study.sentences.numbers import (
+    amount,
+    decimal_places,
+    interval,
+    mean_and_deviation,
+    number,
+    spread_of,
+    times,
+)
+from trainonce.study.sentences.outliers import far_seeds, half_width
 from trainonce.text import display_width
 
 if TYPE_CHECKING:
@@ -14,7 +24,6 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Row, Summary
 
 REFERENCE, OTHER_SEEDS = " *", " +"  # marks behind the names of plans
-FAR = 10  # times the spread of the other seeds, or the margin: beyond that a seed is an outlier
 APART = 0.05  # weights that differ more over seeds are shown as a range
 
 
@@ -31,14 +40,7 @@ def text_table(summary: Summary) -> str:
         )
         for row in rows
     ]
-    notes = []
-    if summary.reference is not None:
-        chosen = summary.reference.chosen
-        notes.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
-    ours = summary.one_shot
-    if ours is not None and ours.chosen.weights:
-        notes.append("learned " + weights_line(ours.chosen.weights, summary.task.terms))
-    return "\n".join(line.rstrip() for line in [*lines, *notes, *notices(summary)])
+    return "\n".join(line.rstrip() for line in [*lines, *notes(summary)])
 
 
 def table(summary: Summary) -> list[list[str]]:
@@ -89,9 +91,20 @@ def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
 # Notes
 
 
+def notes(summary: Summary) -> list[str]:
+    """What stands below the table: the reference, the learned weights, and what a reader must know."""
+    found, ours = [], summary.one_shot
+    if summary.reference is not None:
+        chosen = summary.reference.chosen
+        found.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
+    if ours is not None and ours.chosen.weights:
+        found.append("learned " + weights_line(ours.chosen.weights, summary.task.terms))
+    return [*found, *notices(summary)]
+
+
 def notices(summary: Summary) -> list[str]:
     """What a reader of the table must know: other seeds, outliers, controls that are left out."""
-    return [*other_seeds(summary), *outliers(summary), *left_out(summary)]
+    return [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary), *left_out(summary)]
 
 
 def other_seeds(summary: Summary) -> list[str]:
@@ -104,22 +117,35 @@ def other_seeds(summary: Summary) -> list[str]:
     return [f"{text} Plans are ranked by their difference to {anchor.plan} on the seeds that both have."]
 
 
+def too_few_seeds(summary: Summary) -> list[str]:
+    """A sentence for each plan that the headline does not consider."""
+    return [
+        f"{row.plan} has too few seeds in common with the others ({_seeds(row.chosen.report)}) to be the best "
+        f"{'single training' if row.kind in SINGLE else 'search'}."
+        for row in summary.not_chosen_from
+    ]
+
+
 def outliers(summary: Summary) -> list[str]:
-    """A sentence for each plan of which one seed is far from the others, and so decides its mean."""
-    decimals, found = decimal_places(summary), []
+    """A sentence for each plan with seeds that are far from the others, and so decide its mean."""
+    widths = {id(o): half_width(o.report.values()) for row in summary.rows for o in row.outcomes if len(o.report) > 1}
+    found = []
     for row in summary.ranked:
-        values = row.chosen.report
-        for seed, value in values.items():
-            others = [other for s, other in values.items() if s != seed]
-            if len(others) < 2:
-                continue
-            low, high = min(others), max(others)
-            if max(low - value, value - high) > FAR * max(high - low, summary.margin):
-                rest = f"{number(low, decimals)} to {number(high, decimals)}"
-                found.append(
-                    f"{row.plan}: seed {seed} is an outlier with {value:.4g}; the other seeds have {rest}. It decides "
-                    "the mean and the standard deviation."
-                )
+        others = [width for key, width in widths.items() if key != id(row.chosen)]
+        far = far_seeds(row.chosen.report, others, summary.margin)
+        if far is None:
+            continue
+        rest = [value for seed, value in row.chosen.report.items() if seed not in far]
+        if rest:
+            several, values = len(far) > 1, ", ".join(amount(row.chosen.report[seed]) for seed in far)
+            found.append(
+                f"{row.plan}: {_seeds(far)} {'are outliers' if several else 'is an outlier'} with {values}; the other "
+                f"seeds have {spread_of(min(rest), max(rest))}. {'They decide' if several else 'It decides'} the mean "
+                "and the standard deviation."
+            )
+        else:
+            values = ", ".join(amount(value) for value in sorted(row.chosen.report.values()))
+            found.append(f"{row.plan}: its seeds are far apart, with {values}. The mean stands for none of them.")
     return found
 
 
