@@ -259,7 +259,7 @@ def test_without_a_common_seed_nothing_is_decided():
     assert found.one_shot.beaten_by is None
     both = summarize({"one-shot": [easy], "uniform": [shift(0)], "grid": [HARD, shift(-2), shift(-3)]})
     assert sentences.sentence(both).endswith(
-        "One run with learned weights has 95.50 +- 0.50 %, on other seeds, which decides nothing."
+        "One run with learned weights has 95.5 +- 0.5 %, on other seeds, which decides nothing."
     )
     assert both.best_single.plan == "uniform"  # though the seeds of the other are easier
 
@@ -291,11 +291,14 @@ def test_a_search_with_few_seeds_is_not_the_best_search():
 
 def test_results_that_are_equal_in_every_seed_are_as_good():
     same = dict(enumerate([89.0, 91.0, 90.0]))
-    found = summarize({"uw": [same], "grid": [same, shift(-9, same), shift(-8, same)]})
-    assert sentences.sentence(found).startswith(
-        "Uncertainty weighting (uw) does as well as the best of 3 grid points here, so you need not search: test score "
+    planted = {"one-shot": [same], "uw": [same], "grid": [same, shift(-9, same), shift(-8, same)]}
+    found = summarize(planted)
+    assert found.verdict(found.one_shot) == "not worse"
+    assert sentences.sentence(found) == (
+        "One run with learned weights does exactly as well as the best of 3 grid points in each of 3 seeds: test score "
         "90.0 +- 1.0 %, against 90.0 +- 1.0 % at 3 times the cost."
     )
+    assert "one-shot - best grid point +0.0 [+0.0, +0.0], all seeds alike, not worse" in sentences.evidence(found)
 
 
 @pytest.mark.parametrize(("peer", "word", "gap"), [(95.0, "ahead of", "10.0"), (84.0, "behind", "1.0")])

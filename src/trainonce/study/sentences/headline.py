@@ -65,6 +65,7 @@ AGAINST_SEARCH = {
     "{theirs}{where}.",
     "diverged": "Some seeds diverged, so nothing is decided: {best} {have} {metric} {ours}, {points} {theirs}{where}.",
     "same": "{Best} {be} {points} {here}{so}: {metric} {theirs}{where}.",
+    "tie": "{Best} {do} exactly as well as {points} in each of {n} seeds: {metric} {ours}, against {theirs}{where}.",
     "ahead": "{Best}, the best single training, {be} ahead of {points} by the same {gap} in each of {n} seeds, which "
     "says nothing of the spread: {metric} {ours}, against {theirs}{where}.",
     "behind": "{Best}, the best single training, {be} behind {points} by the same {gap} in each of {n} seeds, which "
@@ -136,6 +137,7 @@ LEARNED = {
     "undecided": "{Row} {have} {value}, too close to call.",
     "diverged": "{Row} {have} {value}.",
     "same": "{Row} {do} as well: {value}.",
+    "tie": "{Row} {do} exactly as well in each of {n} seeds: {value}.",
     "ahead": "{Row} {be} ahead by the same {gap} in each of {n} seeds: {value}.",
     "behind": "{Row} {be} behind by the same {gap} in each of {n} seeds: {value}.",
     "one seed": "{Row} {have} {value}.",

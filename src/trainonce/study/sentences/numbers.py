@@ -64,12 +64,12 @@ def spread_of(low: float, high: float) -> str:
 def mean_and_deviation(outcome: Outcome, decimals: int) -> str:
     """The mean and, with several seeds, the standard deviation.
 
-    :param decimals: Those of the other results; a spread of quite another size gets its own.
+    :param decimals: Those of the other results; a far wider spread has fewer.
     """
     if not outcome.report:
         return "no result"
     deviation = _deviation(outcome)
-    decimals = _fitting(deviation, decimals)
+    decimals = _fewer(deviation, decimals)
     text = number(outcome.mean, decimals)
     return text if len(outcome.report) == 1 else f"{text} +- {number(deviation, decimals)}"
 
@@ -85,7 +85,7 @@ def interval(found: Interval | None, decimals: int) -> str:
         return ""
     wide = (found.high - found.low) / 2
     size = wide if 0 < wide < math.inf else abs(found.mean)
-    decimals = max(_fitting(size, decimals), _decimals(size)) if size > 0 else decimals
+    decimals = max(_fewer(size, decimals), _decimals(size)) if size > 0 else decimals
     mean = _with_sign(found.mean, decimals)
     if found.seeds < 2:
         return mean
@@ -107,12 +107,12 @@ def _deviation(outcome: Outcome) -> float:
     return found if found > 10.0**-RELIABLE * abs(outcome.mean) else 0.0
 
 
-def _fitting(size: float, decimals: int) -> int:
-    """The given decimals, or those of a size that would have too many digits with them, or none but zeros."""
+def _fewer(size: float, decimals: int) -> int:
+    """The given decimals, or those of a size that would have more than three digits with them."""
     if not 0 < size < math.inf:
         return decimals
     own = 1 - math.floor(math.log10(size))
-    return decimals if -1 <= own - decimals <= 1 else max(0, own)
+    return max(0, own) if own < decimals - 1 else decimals
 
 
 def _decimals(size: float) -> int:

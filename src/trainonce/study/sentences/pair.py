@@ -22,11 +22,11 @@ def case_of(summary: Summary, one: Row, other: Row) -> str:
     if found.seeds < 2:
         return "one same seed" if same else "one seed"
     said = summary.verdict(one, other)
-    if said != "diverged" and same:
+    if said == "diverged" or (found.has_spread and not same):
+        return said
+    if same:
         return "same"
-    if said != "diverged" and not found.has_spread and found.mean:
-        return "ahead" if found.mean > 0 else "behind"
-    return said
+    return "ahead" if found.mean > 0 else "behind" if found.mean < 0 else "tie"
 
 
 def is_same(one: Row, other: Row) -> bool:
@@ -54,17 +54,16 @@ class Pair(NamedTuple):
         own = [row.chosen for row in (one, other)]
         shown = [o.on(common) for o in own] if common else own
         whole = all(len(o.report) == len(common) for o in own)
-        decimals = decimal_places(summary) if whole or not common else decimals_for(shown)
+        decimals = decimal_places(summary) if whole else decimals_for(shown)
         texts = [f"{mean_and_deviation(o, decimals)}{unit_of(summary)}" for o in shown]
         found = summary.compare(one, other)
         difference = "" if found is None else f"{interval(found, decimals).partition(' ')[0]}{unit_of(summary)}"
-        hidden = found is not None and found.has_spread and found.seeds > 1 and _shows_none(shown, decimals)
         decided = summary.verdict(one, other).removeprefix("slightly ") in ("better", "worse")
         return cls(
             f"{texts[0]}{missing_seeds(own[0])}",
             f"{texts[1]}{missing_seeds(own[1])}",
             difference.lstrip("+-"),
-            f", a difference of {difference}" if hidden and decided else "",
+            f", a difference of {difference}" if decided and _shows_none(shown, decimals) else "",
             f", on the {count_seeds(len(common))} that both have" if common and not whole else "",
             common,
         )
