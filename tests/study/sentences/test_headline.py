@@ -15,6 +15,7 @@ from trainonce.study.weightings.peers import Peer
 
 CHOICES = {
     "one-shot": ("learned", [Learned()]),
+    "one-shot(init=1)": ("learned", [Learned(init=1.0)]),
     "uniform": ("fixed", [Fixed.of((1.0, 1.0))]),
     "base": ("fixed", [Fixed.of((1.0, 0.0))]),
     "fixed(1,7)": ("fixed", [Fixed.of((1.0, 7.0))]),
@@ -351,6 +352,12 @@ def test_every_single_training_has_a_name(levels, starts):
     text = sentences.sentence(study(levels))
     assert text.startswith(starts)
     assert text.endswith("There is no run with learned weights: add the plan one-shot.")
+
+
+def test_a_second_run_with_learned_weights_goes_by_its_plan():
+    text = sentences.sentence(study({"one-shot": 80, "one-shot(init=1)": 85, "grid": [80, 90, 70]}))
+    assert "and one run of one-shot(init=1), the best single training, test score 84.98" in text
+    assert "One run with learned weights is worse: 80.0" in text
 
 
 def test_without_a_search_the_best_single_training_is_named():

@@ -135,7 +135,8 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
     """How the study was run, so that a reader can judge and repeat it."""
     task, records = summary.task, [trial.record for trial in trials]
     margin = f"{sentences.amount(summary.margin)}{f' {task.unit}' if task.unit else ''}"
-    source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the reference's mean"
+    anchor = summary.anchor.plan if summary.anchor else "the reference"
+    source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the mean of {anchor}"
     statuses = Counter(trial.record.status for trial in trials if trial.last)
     versions = Counter(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in records)
     facts: list[tuple[str, object]] = [

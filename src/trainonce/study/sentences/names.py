@@ -28,7 +28,7 @@ def subject_of(summary: Summary, row: Row) -> Subject:
     if row is summary.one_shot:
         return Subject("one run with learned weights", *single)
     if row.kind == "learned":
-        return Subject(f"one run with learned weights, {row.plan},", *single)
+        return Subject(f"one run of {row.plan}", *single)
     if row.kind == "peer":
         return Subject(f"{PLANS[name].about.partition(' (')[0]} ({row.plan})", *single)
     if name == "uniform":

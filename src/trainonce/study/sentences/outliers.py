@@ -13,7 +13,7 @@ FAR_ALONE = 200  # the same where there are not two other results to tell the us
 
 
 def far_seeds(values: Mapping[int, float], other_widths: Sequence[float], margin: float) -> list[int] | None:
-    """The seeds far from the median, which is near most of them; all where no majority is near it; None if none is.
+    """The seeds far from the median, which is near most of them; all where they are two halves far apart; else None.
 
     :param other_widths: The :func:`half_width` of other results of the study.
     :param margin: Differences up to this are small in any case.
@@ -26,11 +26,18 @@ def far_seeds(values: Mapping[int, float], other_widths: Sequence[float], margin
         return None
     usual = max(statistics.median(other_widths) if other_widths else 0.0, margin)
     limit, own = FAR if len(other_widths) > 1 else FAR_ALONE, half_width(values.values())
-    if own > limit * usual and len(values) % 2 == 0 and (other_widths or margin):
+    if len(values) % 2 == 0 and _are_apart(sorted(values.values()), limit, usual):
         return sorted(values)
     middle = statistics.median(values.values())
     far = [seed for seed, value in values.items() if abs(value - middle) > limit * max(own, usual)]
     return far or None
+
+
+def _are_apart(ordered: Sequence[float], limit: float, usual: float) -> bool:
+    """Whether the gap between the lower and the upper half is far wider than both, and than what is usual."""
+    lower, upper = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+    widest = max(lower[-1] - lower[0], upper[-1] - upper[0], usual)
+    return widest > 0 and upper[0] - lower[-1] > limit * widest
 
 
 def half_width(values: Iterable[float]) -> float:
