@@ -84,6 +84,25 @@ def test_very_much_is_refused_in_a_sentence_unless_yes_is_said(tmp_path, capsys,
     assert len(Store(out).read()) == 82
 
 
+LONG = """
+import _tasks
+from trainonce.study import task
+
+@task(terms=_tasks.TERMS, metric="error", direction="minimize", seconds=1e6)
+def long(trial, *, steps=2):
+    return _tasks.train(trial, steps)
+"""
+
+
+@pytest.mark.parametrize("command", [("run",), ("compare", "--plans", "uniform", "--seeds", "1", "--no-report")])
+def test_one_training_of_many_days_is_what_was_asked_for(command, tmp_path):
+    (tmp_path / "long.py").write_text(LONG)
+    name, *more = command
+    out = tmp_path / "out"
+    assert run(name, tmp_path / "long.py", *more, "--workers", 0, "--device", "cpu", "--out", out) == 0
+    assert [record.status for record in Store(out).read_all()] == ["done"]
+
+
 ASK = """
 import sys
 from trainonce import cli
@@ -186,6 +205,30 @@ def test_a_plan_is_not_dropped_and_compared_at_once(tmp_path, capsys):
     given = ("--steps=1", "--out", tmp_path, "--plans", "base", "grid(0.1,1)", "--drop", "grid:0.1,1")
     assert run("compare", TASK, *given) == 1
     assert "The plan 'grid(0.1,1)' is both to be dropped and to be compared" in capsys.readouterr().err
+    assert (tmp_path / "study.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("plans", [[], ["--plans", "base"]])
+def test_a_dry_run_drops_nothing(plans, tmp_path, capsys):
+    compared(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    given = ("compare", TASK, "--steps=1", "--out", tmp_path, "--workers=0", "--dry-run", *plans)
+    capsys.readouterr()
+    assert run(*given, "--drop", "grid:0.1,1") == 0
+    shown = capsys.readouterr().out
+    assert f"grid(0.1,1) would be dropped from {tmp_path}, which has 2 other plans." in shown
+    assert shown.endswith("Nothing was trained or written.\n")
+    assert run(*given, "--drop", "unifrom") == 1
+    assert "has no plan 'unifrom'" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_plans_of_another_task_are_not_dropped(more, tmp_path, capsys):
+    compared(tmp_path)
+    before = (tmp_path / "study.json").read_bytes()
+    assert run("compare", "digits", "--out", tmp_path, "--drop", "uniform", *more) == 1
+    assert "holds a study of the task 'line', not of 'digits'. Choose another folder." in capsys.readouterr().err
     assert (tmp_path / "study.json").read_bytes() == before
 
 

@@ -74,6 +74,11 @@ def test_a_study_of_more_than_a_day_is_refused_and_more_workers_help():
     assert "about 60.0 h" in refusal(["grid"], range(3), slow.using(steps=20))
 
 
+def test_one_training_is_never_too_long():
+    assert refusal(["uniform"], [0], many_terms(2, seconds=1e6)) == ""
+    assert "would train 2 times, about" in refusal(["uniform"], [0, 1], many_terms(2, seconds=1e6))
+
+
 def test_what_is_already_there_does_not_count(tmp_path):
     made = study(tmp_path, plans=["uniform"], seeds=1, steps=1)
     made.run(workers=0, show=False)

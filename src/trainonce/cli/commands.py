@@ -89,6 +89,18 @@ def drop(folder: Path, texts: Sequence[str]) -> None:
     print(f"Dropped from {folder}: {', '.join(names)}. Their trials are kept.")
 
 
+def show_drop(folder: Path, texts: Sequence[str]) -> None:
+    """What :func:`drop` would do: for a dry run."""
+    from trainonce.study.store import Store
+    from trainonce.study.study import plans_without
+
+    store, names = Store(folder, writable=False), dropped_names(texts)
+    left = plans_without(store.read_manifest() or {"plans": []}, names, store)
+    print(
+        f"{', '.join(names)} would be dropped from {folder}, which has {len(left)} other plan{'s' * (len(left) != 1)}."
+    )
+
+
 def dropped_names(texts: Sequence[str]) -> list[str]:
     from trainonce.study import plans
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainonce.cli import cost_check
-from trainonce.cli.commands import check_study, drop, dropped_names, write_report
+from trainonce.cli.commands import check_study, drop, dropped_names, show_drop, write_report
 from trainonce.cli.problem import Problem
 from trainonce.cli.request import PLANS, folder, read_request
 from trainonce.cli.settings_argument import with_settings
@@ -37,6 +37,8 @@ def compare(asked: argparse.Namespace) -> int:
     workers = _workers(asked, task)
     if asked.dry_run:
         print(f"{task.name}: {task.about}")
+        if asked.drop:
+            show_drop(out, asked.drop)
         cost_check.show(request, workers)
         return 0
     if not asked.yes and not cost_check.confirm(request, workers):
@@ -76,7 +78,7 @@ def run(asked: argparse.Namespace) -> int:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task, study = request.task, request.open()
     print(f"{task.name}: {task.about}")
-    study.run(workers=asked.workers, device=asked.device, report=False)
+    study.run(workers=asked.workers, device=asked.device, limit=None, report=False)  # one training was asked for
     from trainonce.study import sentences
     from trainonce.study.schedule import left_out
 
@@ -103,12 +105,19 @@ WARNINGS = 3  # that are shown of a run
 
 def _show_without(asked: argparse.Namespace) -> int:
     """Drop plans from a study and show what is left of it, without any training."""
-    from trainonce.study import Study, Summary
+    from trainonce.study import Summary
+    from trainonce.study.store import Store
+    from trainonce.study.study import check_task
 
     task = with_settings(load_task(asked.task), asked)
     out = folder(asked, task)
     check_study(out)
-    Study(task, out)  # raises if the folder is another task's
+    store = Store(out, writable=False)
+    check_task(store.read_manifest() or {}, task, store)
+    if asked.dry_run:
+        show_drop(out, asked.drop)
+        print("Nothing was trained or written.")
+        return 0
     drop(out, asked.drop)
     _print_summary(Summary.read(out))
     if not asked.no_report:

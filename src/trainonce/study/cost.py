@@ -68,7 +68,8 @@ def duration_text(task: Task, count: int, workers: int) -> str:
 
 
 def _is_long(task: Task, count: int, workers: int, limit: int) -> bool:
-    return count > limit or (_seconds(task) or 0.0) * count / max(1, workers) > LONGEST
+    """Whether it is too much; one training is not, however long, since there is nothing smaller to ask for."""
+    return count > limit or (count > 1 and (_seconds(task) or 0.0) * count / max(1, workers) > LONGEST)
 
 
 def _points(plan: Plan) -> int:

@@ -48,12 +48,7 @@ class Study:
         manifest = self.store.read_manifest()
         if manifest is None:
             return []
-        other = manifest["task"]["name"]
-        if other != self.task.name:
-            raise ValueError(
-                f"The folder {self.store.path} holds a study of the task {other!r}, not of {self.task.name!r}. "
-                "Choose another folder."
-            )
+        check_task(manifest, self.task, self.store)
         self.changes = _changes(manifest["task"], self.task.info())
         return [] if self.changes else list(manifest["plans"])
 
@@ -164,19 +159,32 @@ class Study:
         return list(merged.values())
 
 
+def check_task(manifest: Mapping[str, Any], task: Task, store: Store) -> None:
+    """Raise if the folder holds a study of another task."""
+    other = manifest["task"]["name"]
+    if other != task.name:
+        raise ValueError(
+            f"The folder {store.path} holds a study of the task {other!r}, not of {task.name!r}. Choose another folder."
+        )
+
+
 def drop_plans(store: Store, names: Sequence[str]) -> None:
     """Take plans out of what a study is about. Their records stay: added again, they are not trained again."""
     with store.lock_manifest():
         manifest = store.read_manifest() or {"plans": []}
-        known = [plan["name"] for plan in manifest["plans"]]
-        for name in names:
-            if name not in known:
-                there = ", ".join(known) or "none"
-                raise ValueError(
-                    f"The study in {store.shown} has no plan {name!r}; it has: {there}.{did_you_mean(name, known)}"
-                )
-        kept = [plan for plan in manifest["plans"] if plan["name"] not in names]
-        store.write_manifest(manifest | {"plans": kept})
+        store.write_manifest(manifest | {"plans": plans_without(manifest, names, store)})
+
+
+def plans_without(manifest: Mapping[str, Any], names: Sequence[str], store: Store) -> list[dict[str, Any]]:
+    """The plans that are left without some of them; raises if one of those is not there."""
+    known = [plan["name"] for plan in manifest["plans"]]
+    for name in names:
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise ValueError(
+                f"The study in {store.shown} has no plan {name!r}; it has: {there}.{did_you_mean(name, known)}"
+            )
+    return [plan for plan in manifest["plans"] if plan["name"] not in names]
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
