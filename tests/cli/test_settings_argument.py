@@ -2,12 +2,14 @@
 
 import json
 import math
+import tomllib
+from argparse import Namespace
 
 import pytest
 
 from trainonce import cli
 from trainonce.cli.problem import Problem
-from trainonce.cli.settings_argument import read_setting
+from trainonce.cli.settings_argument import read_setting, with_settings
 from trainonce.study import task
 
 
@@ -23,6 +25,10 @@ def sized(
     act="relu",
     root=None,
     size=(2, 3),
+    betas=(0.9, 0.999),
+    names=("x", "y"),
+    blocks=((1, 2),),
+    anything=(),
     widths=[1],  # noqa: B006 what is tested
     clip: float | None = 1.0,
     limit: "int | None" = 5,
@@ -54,7 +60,18 @@ def sized(
         ("root", "/data", "/data"),
         ("root", "5", 5),
         ("size", "512,1024", (512, 1024)),
+        ("size", "[4,4]", (4, 4)),
+        ("size", "4,", (4,)),
+        ("size", "[]", ()),
+        ("size", "1e1,4.0", (10, 4)),
+        ("betas", "0,1", (0.0, 1.0)),
+        ("names", "a, b", ("a", "b")),
+        ("names", "['a', 'b,c']", ("a", "b,c")),
+        ("names", "[a,b]", ("a", "b")),
+        ("blocks", "[[1,2],[3,4]]", ((1, 2), (3, 4))),
+        ("anything", "1,'a'", (1, "a")),
         ("widths", "[1, 2]", [1, 2]),
+        ("widths", "1,2", [1, 2]),
         ("widths", "none", None),
         ("clip", "none", None),
         ("clip", "2", 2.0),
@@ -80,6 +97,17 @@ def test_a_text_is_read_as_the_type_of_the_default(name, text, value):
         ("k", "1,2", "is a whole number"),
         ("lr", "fast", "lr of the task 'sized' is a number, by default 0.1; got 'fast'."),
         ("lr", "", "is a number"),
+        ("lr", "nan", "lr of the task 'sized' is a number, by default 0.1; got 'nan'."),
+        ("size", "4", "size of the task 'sized' is a list, such as [1,2] or [1], by default (2, 3); got '4'."),
+        ("size", "abc", "is a list"),
+        ("size", "{1: 2}", "is a list"),
+        ("size", "1,x", "is a list"),
+        ("size", "1,2.5", "is a whole number"),
+        ("size", "1,[2]", "is one value"),
+        ("betas", "0.9,'x'", "is a number"),
+        ("names", "a", "is a list"),
+        ("blocks", "1,2", "is a list"),
+        ("widths", "4", "is a list"),
     ],
 )
 def test_a_text_of_another_type_is_one_sentence(name, text, rule):
@@ -87,6 +115,46 @@ def test_a_text_of_another_type_is_one_sentence(name, text, rule):
         read_setting(sized, name, text)
     assert str(raised.value).startswith(f"The setting {name} of the task")
     assert rule in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("size = [4, 4]", "size=[4,4]"),
+        ("blocks = [[1, 2]]", "blocks=(1,2),"),
+        ("lr = 1", "lr=1"),
+        ("root = '/x'", "root=/x"),
+    ],
+)
+def test_a_study_file_and_an_option_give_the_same_task(written, text):
+    from_file = with_settings(
+        sized, Namespace(file_settings=tomllib.loads(written), set=[], steps=None, data_root=None)
+    )
+    from_option = with_settings(sized, Namespace(file_settings={}, set=[text], steps=None, data_root=None))
+    assert from_file.settings == from_option.settings
+    assert from_file.identity == from_option.identity
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("size = 4", "is a list, such as [1,2] or [1], by default (2, 3); got 4."),
+        ("size = 'abc'", "is a list"),
+        ("size = [1, 'x']", "is a list in which every entry is a whole number, by default (2, 3); got [1, 'x']."),
+        ("lr = nan", "is a number, by default 0.1; got nan."),
+        ("k = [1, 2]", "is one value, by default 3; got [1, 2]."),
+        ("act = {x = 1}", "is one value, by default relu; got {'x': 1}."),
+    ],
+)
+def test_an_entry_of_another_type_is_one_sentence(written, sentence):
+    with pytest.raises(Problem) as raised:
+        with_settings(sized, Namespace(file_settings=tomllib.loads(written), set=[], steps=None, data_root=None))
+    assert sentence in str(raised.value)
+
+
+def test_a_text_of_a_study_file_stays_text_where_the_default_says_nothing():
+    asked = Namespace(file_settings={"root": "5"}, set=[], steps=None, data_root=None)
+    assert with_settings(sized, asked).settings["root"] == "5"
 
 
 def test_the_command_reads_them_so(tmp_path, capsys):

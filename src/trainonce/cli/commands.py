@@ -95,10 +95,8 @@ def show_drop(folder: Path, texts: Sequence[str]) -> None:
     from trainonce.study.study import plans_without
 
     store, names = Store(folder, writable=False), dropped_names(texts)
-    left = plans_without(store.read_manifest() or {"plans": []}, names, store)
-    print(
-        f"{', '.join(names)} would be dropped from {folder}, which has {len(left)} other plan{'s' * (len(left) != 1)}."
-    )
+    count = len(plans_without(store.read_manifest() or {"plans": []}, names, store))
+    print(f"{', '.join(names)} would be dropped from {folder}, which has {count} other plan{'s' * (count != 1)}.")
 
 
 def dropped_names(texts: Sequence[str]) -> list[str]:

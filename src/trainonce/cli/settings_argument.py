@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 from typing import TYPE_CHECKING, Any
 
 from trainonce.cli.problem import Problem
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from trainonce.study import Task
 
@@ -36,38 +38,81 @@ def with_settings(task: Task, asked: argparse.Namespace) -> Task:
 
 def _read_entry(task: Task, name: str, value: Any) -> Any:
     """An entry of a study file, which has a type of its own, as the type of the default."""
-    default = task.settings.get(name)
-    if isinstance(default, bool | int | float | str) and isinstance(value, bool | int | float | str):
-        return read_setting(task, name, str(value))
-    return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value
+    if isinstance(value, str) and isinstance(task.settings.get(name), bool | int | float | str):
+        return read_setting(task, name, value)
+    return _fit_setting(task, name, value, repr(value))
 
 
 def read_setting(task: Task, name: str, text: str) -> Any:
-    """What a text means for a setting: a switch, a number or text where the default is one, else what it looks like.
+    """What a text means for a setting: a switch, a number, text or a list where the default is one, else what it is.
 
     A text that is no such value is one sentence. A setting that the task lacks is left for the task to refuse.
     """
     default = task.settings.get(name)
-    if text.lower() == "none" and _may_be_none(task, name):
+    if text.lower() == "none" and (_may_be_none(task, name) or type(default) in SEQUENCES):
         return None
+    if type(default) in SEQUENCES:
+        return _fit_setting(task, name, _split(text, default), repr(text))
+    if not isinstance(default, bool | int | float | str):
+        return WORDS.get(text.lower(), _literal(text))
+    return _fit_setting(task, name, text, repr(text))
+
+
+def _fit_setting(task: Task, name: str, value: Any, shown: str) -> Any:
+    default = task.settings.get(name)
+    try:
+        return _fit(value, default)
+    except _UnfitError as error:
+        raise Problem(
+            f"The setting {name} of the task {task.name!r} {error}, by default {default}; got {shown}."
+        ) from None
+
+
+class _UnfitError(Exception):
+    """A value is not of the default's type; the text says what it has to be."""
+
+
+#: Types of settings with several values, which a command line and a study file write alike.
+SEQUENCES = (tuple, list)
+
+
+def _fit(value: Any, default: Any) -> Any:
+    """A text, or a value of a study file, as the type of the default; raises if it is none."""
+    if type(default) in SEQUENCES:
+        if not isinstance(value, list | tuple):
+            raise _UnfitError("is a list, such as [1,2] or [1]")
+        kinds = {type(entry) for entry in default}
+        example = default[0] if len(kinds) == 1 else None  # of which type all entries are
+        try:
+            return type(default)(entry if entry is None else _fit(entry, example) for entry in value)
+        except _UnfitError as error:
+            raise _UnfitError(f"is a list in which every entry {error}") from None
+    if isinstance(default, bool | int | float | str) and not isinstance(value, bool | int | float | str):
+        raise _UnfitError("is one value")
     match default:
         case bool():
-            value: Any = SWITCHES.get(text.lower())
-            rule = "is yes or no"
+            return _require(SWITCHES.get(str(value).lower()), "is yes or no")
         case int():
-            value = _whole_number(text)
-            rule = "is a whole number"
+            return _require(_whole_number(str(value)), "is a whole number")
         case float():
-            value = _number(text)
-            rule = "is a number"
+            return _require(_number(str(value)), "is a number")
         case str():
-            literal = _literal(text)
-            return literal if isinstance(literal, str) else text
-        case _:
-            return WORDS.get(text.lower(), _literal(text))
-    if value is None:
-        raise Problem(f"The setting {name} of the task {task.name!r} {rule}, by default {default}; got {text!r}.")
+            literal = _literal(str(value))
+            return literal if isinstance(literal, str) else str(value)
     return value
+
+
+def _require(value: Any, rule: str) -> Any:
+    if value is None:
+        raise _UnfitError(rule)
+    return value
+
+
+def _split(text: str, default: Sequence[Any]) -> Any:
+    """The entries of a list that a text holds, as Python writes them; texts need no quotation marks."""
+    found = _literal(text)
+    plain = isinstance(found, str) and "," in text and all(isinstance(entry, str) for entry in default)
+    return [part.strip() for part in text.strip("[]()").split(",") if part.strip()] if plain else found
 
 
 def _may_be_none(task: Task, name: str) -> bool:
@@ -91,8 +136,9 @@ def _whole_number(text: str) -> int | None:
 
 
 def _number(text: str) -> float | None:
+    """A number; nan is none."""
     try:
-        return float(text)
+        return None if math.isnan(number := float(text)) else number
     except ValueError:
         return None
 
