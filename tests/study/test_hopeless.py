@@ -1,12 +1,14 @@
 """A study in which everything fails the same way stops early."""
 
+from pathlib import Path
+
 import _tasks
 import pytest
 from _runs import records, study
 
 from trainonce.errors import SameFailureError
 from trainonce.study import Record, task
-from trainonce.study.runner import Failures
+from trainonce.study.runner import Failures, is_same
 from trainonce.study.weightings import Fixed
 
 
@@ -15,7 +17,15 @@ def hopeless(trial, *, good=-1, differ=False):
     """Fails in all seeds but one."""
     if trial.seed == good:
         return _tasks.train(trial, 2)
-    raise KeyError(f"label {trial.seed}" if differ else "label")
+    if differ and trial.seed % 2:
+        raise KeyError("other")
+    raise KeyError("label")
+
+
+@task(terms=_tasks.TERMS, metric="error", direction="minimize")
+def lost(trial):
+    """Fails each time with another message."""
+    Path(f"/none/{trial.seed}").read_text()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -27,6 +37,15 @@ def test_three_failures_of_one_kind_stop_the_study(workers, tmp_path):
     with pytest.raises(SameFailureError):  # they are tried again, and no more
         made.run(workers=workers, show=False)
     assert len(records(tmp_path)) <= 2 * (3 + workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_path_in_the_message_does_not_make_another_failure(workers, tmp_path):
+    made = study(tmp_path, lost, plans=["uniform"], seeds=10)
+    with pytest.raises(SameFailureError, match=r"FileNotFoundError: .*none"):
+        made.run(workers=workers, show=False)
+    messages = [found.error["message"] for found in records(tmp_path)]
+    assert len(set(messages)) == len(messages) <= 3 + workers
 
 
 def test_a_study_may_keep_going(tmp_path):
@@ -70,3 +89,39 @@ def record(error=None):
 def test_only_the_same_failure_in_a_row_counts(errors, hopeless):
     failures = Failures([])
     assert bool([failures.add(record(error)) for error in errors][-1]) == hopeless
+
+
+def error(message, line=None, kind="ValueError"):
+    frames = [("run.py", 3), line] if line else []
+    traceback = "\n".join(f'  File "{file}", line {number}, in f' for file, number in frames)
+    return {"type": kind, "message": message, "traceback": traceback}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (error("CUDA out of memory. Tried 2.50 GiB"), error("CUDA out of memory. Tried 312.00 GiB")),
+        (error("no file '/tmp/a1/x.npy'"), error("no file '/tmp/b2/y.npy'")),
+        (error(r"no file C:\runs\a"), error(r"no file C:\runs\b")),
+        (error("bad value -1e-05 at step 7"), error("bad value 0.25 at step 12")),
+        (error("<Loader object at 0x7f3a>"), error("<Loader object at 0x8b2c>")),
+        (error("no label cat", ("task.py", 8)), error("no label dog", ("task.py", 8))),
+        (error("seed 3 is bad", ("task.py", 8)), error("seed 4 is bad", ("task.py", 11))),
+    ],
+)
+def test_two_failures_are_the_same(one, other):
+    assert is_same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (error("no label cat", ("task.py", 8)), error("no label dog", ("task.py", 9))),
+        (error("no label cat", ("task.py", 8)), error("no label dog", ("other.py", 8))),
+        (error("no label", ("task.py", 8)), error("no label", ("task.py", 8), kind="KeyError")),
+        (error("no label cat"), error("no label dog")),
+        (error("process died: signal"), error("process died: exit")),
+    ],
+)
+def test_two_failures_differ(one, other):
+    assert not is_same(one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +13,7 @@ from trainonce.study.schedule import POLL, Item, Schedule
 from trainonce.study.weightings.peers import Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trainonce.study.executors.tools import Tools
     from trainonce.study.record import Record
@@ -71,7 +72,7 @@ class Failures:
 
     def __init__(self, known: Iterable[Record]) -> None:
         self._hopeless = not any(record.status != "failed" for record in known)
-        self._kind: tuple[str, str] | None = None
+        self._last: Mapping[str, str] | None = None
         self._count = 0
 
     def add(self, record: Record) -> str:
@@ -79,14 +80,32 @@ class Failures:
         if record.status != "failed" or record.error is None:
             self._hopeless = False
             return ""
-        kind = record.error["type"], record.error["message"]
-        self._count = self._count + 1 if kind == self._kind else 1
-        self._kind = kind
-        first_line = kind[1].partition("\n")[0]
-        return f"{kind[0]}: {first_line}" if self._hopeless and self._count >= SAME else ""
+        self._count = self._count + 1 if self._last is not None and is_same(record.error, self._last) else 1
+        self._last = record.error
+        first_line = record.error["message"].partition("\n")[0]
+        return f"{record.error['type']}: {first_line}" if self._hopeless and self._count >= SAME else ""
 
 
 SAME = 3  # failures after which there is no hope for the other trials
+
+
+def is_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two errors are of one type, and raised by one line or with one message but for paths and numbers."""
+    if one["type"] != other["type"]:
+        return False
+    place = _place(one)
+    return (place is not None and place == _place(other)) or _outline(one["message"]) == _outline(other["message"])
+
+
+def _place(error: Mapping[str, str]) -> tuple[str, str] | None:
+    """The file and the line that raised."""
+    found: list[tuple[str, str]] = re.findall(r'File "([^"\n]+)", line (\d+)', error.get("traceback", ""))
+    return found[-1] if found else None
+
+
+def _outline(message: str) -> str:
+    """A message without what differs between trials: paths, numbers, and words with a digit such as a hash."""
+    return re.sub(r"\S*[/\\]\S*|[-+]?\w*\d[\w.+-]*", "...", message)
 
 
 def run(
