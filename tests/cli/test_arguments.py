@@ -91,6 +91,20 @@ def test_a_task_behind_the_plans_is_found(task, more):
     assert (asked.task, asked.plans) == (task, ["one-shot,uniform"])
 
 
+@pytest.mark.parametrize(
+    ("given", "plans"),
+    [
+        (["--plans", "uniform", "--plans", "one-shot", "toy.py"], ["uniform", "one-shot"]),
+        (["--plans", "uniform", "toy.py", "--plans", "one-shot", "base"], ["uniform", "one-shot", "base"]),
+        (["--plans", "uniform", "--seeds", "2", "--plans", "one-shot", "toy.py", "--yes"], ["uniform", "one-shot"]),
+        (["--plan", "uniform", "toy.py"], ["uniform"]),  # argparse takes the beginning of an option for it
+    ],
+)
+def test_a_task_behind_any_list_of_plans_is_found(given, plans):
+    asked = read(*given)
+    assert (asked.task, asked.plans) == ("toy.py", plans)
+
+
 def test_plans_behind_the_task_stay_where_they_are():
     asked = read("my_task.py", "--plans", "one-shot:init=1", "grid:0.1,1", "--out", "results.py")
     assert (asked.task, asked.plans) == ("my_task.py", ["one-shot:init=1", "grid:0.1,1"])

@@ -100,20 +100,23 @@ def _drop_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def put_task_first(arguments: Sequence[str]) -> list[str]:
-    """The arguments with a task that ends the list of ``--plans`` before it, where argparse takes it for one more plan.
+    """The arguments with a task that ends a list of ``--plans`` before it, where argparse takes it for one more plan.
 
     >>> put_task_first(["compare", "--plans", "one-shot", "digits", "--seeds", "2"])
     ['compare', 'digits', '--plans', 'one-shot', '--seeds', '2']
     """
     found = list(arguments)
-    if found[:1] != ["compare"] or "--plans" not in found:
+    if found[:1] != ["compare"]:
         return found
-    start = found.index("--plans") + 1
-    end = next((i for i in range(start, len(found)) if found[i].startswith("--")), len(found))
-    last = found[end - 1]
-    if end - start > 1 and (last in RECIPES or re.search(r"\.(py|toml)$|\.\w+:\w+$", last)):
-        found.insert(1, found.pop(end - 1))
+    for start in (i + 1 for i, option in enumerate(found) if len(option) > 2 and "--plans".startswith(option)):
+        end = next((i for i in range(start, len(found)) if found[i].startswith("--")), len(found))
+        if end - start > 1 and _looks_like_a_task(found[end - 1]):
+            return ["compare", found[end - 1], *found[1 : end - 1], *found[end:]]
     return found
+
+
+def _looks_like_a_task(text: str) -> bool:
+    return text in RECIPES or re.search(r"\.(py|toml)$|\.\w+:\w+$", text) is not None
 
 
 def _print_help(parser: argparse.ArgumentParser) -> int:
