@@ -101,6 +101,19 @@ def test_a_study_file_that_is_not_there_is_one_sentence(capsys):
     assert capsys.readouterr().err == "There is no file none.toml.\n"
 
 
+def test_a_study_file_that_is_no_text_is_one_sentence(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("d.toml").mkdir()
+    assert run("compare", "d.toml") == 1
+    assert capsys.readouterr().err == "d.toml is a folder: name the study file in it, such as d.toml/study.toml.\n"
+    Path("b.toml").write_bytes(b"task = '\xff'")
+    assert run("compare", "b.toml") == 1
+    assert capsys.readouterr().err == "The study file b.toml cannot be read: it is not text in UTF-8.\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "No permission")))
+    assert run("compare", "b.toml") == 1
+    assert capsys.readouterr().err == "The study file b.toml cannot be read: No permission.\n"
+
+
 def test_run_leaves_study_files_to_compare(folder, capsys):
     assert run("run", "paper/study.toml") == 1
     assert capsys.readouterr().err.endswith("Use trainonce compare paper/study.toml.\n")

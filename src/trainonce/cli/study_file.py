@@ -60,8 +60,13 @@ def read(path: Path) -> dict[str, Any]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Problem(f"There is no file {path}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise Problem(f"The study file {path} cannot be read: {error}.") from None
+    except IsADirectoryError:
+        raise Problem(f"{path} is a folder: name the study file in it, such as {path / 'study.toml'}.") from None
+    except UnicodeDecodeError:
+        raise Problem(f"The study file {path} cannot be read: it is not text in UTF-8.") from None
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Problem(f"The study file {path} cannot be read: {why}.") from None
     for key in content:
         if key not in ENTRIES:
             raise Problem(

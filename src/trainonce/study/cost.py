@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 LIMIT = 1000  # trials that a study runs without asking
 LONGEST = 24 * 3600  # seconds, likewise, where the task says how long a training takes
-INSTEAD = "random(trials=30) or asha in its place"
 FEW = 30  # trainings a seed, with which a plan is no larger than what is suggested instead
 
 
@@ -56,7 +55,15 @@ def excess(
     much = f"{what}; the plan {most.name!r} has {counts[most.name]:,} of the trials"
     if _points(most) <= FEW:
         return f"{much}, in {len(seeds):,} seed{'s' * (len(seeds) > 1)}. Fewer seeds or plans take less."
-    return f"{much}. {INSTEAD} would take far fewer."
+    return f"{much}. {smaller(most.name, task)} would take fewer."
+
+
+def smaller(plan: str, task: Task) -> str:
+    """What to try instead of a plan with very many points: fewer of them where it counts trials, else another plan."""
+    method = plan.partition("(")[0]
+    if method in ("random", "tpe", "asha"):
+        return f"{method}(trials={FEW})"
+    return f"random(trials={FEW})" + " or asha" * (task.steps is not None or task.epochs is not None)
 
 
 def duration_text(task: Task, count: int, workers: int) -> str:

@@ -18,6 +18,7 @@ from collections import Counter
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from trainonce.study.cost import smaller
 from trainonce.study.search import RUNGS, Search
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
 from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
@@ -324,7 +325,7 @@ def _check_size(name: str, count: int, task: Task) -> None:
         shown = f"{count:,}" if count < 10**15 else f"about 10^{math.floor(math.log10(count))}"
         raise ValueError(
             f"The plan {name!r} has {shown} points for the {len(task.terms)} terms of the task {task.name!r}; a study "
-            f"lists at most {LARGEST:,}. Use random(trials=30) or asha, or name fewer ratios."
+            f"lists at most {LARGEST:,}. Use {smaller(name, task)}{', or name fewer ratios' * (name == 'grid')}."
         )
 
 
