@@ -8,9 +8,10 @@ import sys
 import types
 
 import pytest
+from _tasks import line
 from test_summary import BAD, TASK, plan, record, summary
 
-from trainonce.study import Record, Summary, tables
+from trainonce.study import Record, Study, Summary, tables
 from trainonce.study.weightings import Fixed, Learned, key_of
 
 
@@ -94,6 +95,17 @@ def test_a_frame_is_made_of_the_columns(package, monkeypatch):
     assert getattr(study, f"to_{package}")() == "frame"
     assert made[0].keys() == tables.columns(study).keys()
     assert made[0]["validation/score"] == [None, 80.0, 1.0, None]
+
+
+def test_a_study_has_the_tables_of_its_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "to_frame", lambda table, package: (package, table))
+    made = Study(line.using(steps=1), tmp_path / "out", seeds=2).add("uniform")
+    assert made.to_pandas()[1]["seed"] == []
+    made.run(workers=0, device="cpu", show=False)
+    made.to_csv(tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_bytes() == (tmp_path / "out" / "trials.csv").read_bytes()
+    assert made.to_pandas() == ("pandas", tables.columns(made.summary()))
+    assert made.to_polars() == ("polars", tables.columns(made.summary()))
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])
