@@ -9,7 +9,7 @@ import torch
 
 import trainonce
 from trainonce.study import Record, Summary
-from trainonce.study.record import FORMAT, as_json, read_weighting
+from trainonce.study.record import FORMAT, SHORT_FORMAT, as_json, read_weighting
 from trainonce.study.store import Store
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
 
@@ -81,7 +81,7 @@ def test_a_format_that_is_no_number_is_a_damaged_line(found, tmp_path):
 def test_a_manifest_of_a_newer_trainonce_is_the_same_sentence(tmp_path):
     Store(tmp_path).write_manifest({"task": {}, "plans": []})
     path = tmp_path / "study.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {SHORT_FORMAT + 1}'))
     with pytest.raises(ValueError, match=r"study\.json was written by a newer trainonce .*Update trainonce"):
         Summary.read(tmp_path)
 

@@ -22,8 +22,8 @@ def show(request: Request, workers: int) -> None:
     for plan in request.plans:
         most = "at most " if plan.search is not None and plan.search.rung is not None else ""
         print(f"{plan.name:<{width}}  {counts[plan.name]:>9,}  {most}{counts[plan.name] // len(seeds):,}")
-    count = cost.missing_trials(task, request.plans, seeds, {})
-    left = cost.missing_trials(task, request.plans, seeds, request.records)
+    count, records = cost.missing_trials(task, request.plans, seeds, {}), request.records
+    left = cost.missing_trials(task, request.plans, seeds, records) if records else count
     there = f", {count - left:,} of them in {request.out} already" if left < count else ""
     time = cost.duration_text(task, left, workers)
     text = f"{count:,} trials, {request.described_seeds}{there}. {left:,} trainings to do{f', {time}' if time else ''}."

@@ -11,7 +11,6 @@ from trainonce.cli.problem import Problem
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from trainonce.study import Task
 
@@ -108,7 +107,7 @@ def _require(value: Any, rule: str) -> Any:
     return value
 
 
-def _split(text: str, default: Sequence[Any]) -> Any:
+def _split(text: str, default: Any) -> Any:
     """The entries of a list that a text holds, as Python writes them; texts need no quotation marks."""
     found = _literal(text)
     plain = isinstance(found, str) and "," in text and all(isinstance(entry, str) for entry in default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from trainonce.study.plans import Plan
     from trainonce.study.record import Record
+    from trainonce.study.search import Search
     from trainonce.study.task import Task
 
 LIMIT = 1000  # trials that a study runs without asking
@@ -26,10 +28,29 @@ def trial_counts(plans: Sequence[Plan], seeds: Sequence[int]) -> dict[str, int]:
 
 def missing_trials(task: Task, plans: Sequence[Plan], seeds: Sequence[int], records: Mapping[str, Record]) -> int:
     """How many trials are to run, each once, with those that controls need."""
+    if not records:
+        return _distinct_trials(plans, seeds)
     from trainonce.study import schedule  # here, like all that imports torch: see trainonce.lazy
 
     keys = {key for item in schedule.items(plans, seeds, task.identity) for key in item.keys}
     return sum(key not in records or records[key].status == "failed" for key in keys)
+
+
+def _distinct_trials(plans: Sequence[Plan], seeds: Sequence[int]) -> int:
+    """How many trials the plans have together, without making their keys, which takes seconds for a large grid."""
+    searches = [dataclasses.replace(plan.search, trials=0) for plan in plans if plan.search is not None]
+    longest = [
+        max(p.search.trials for p in plans if p.search and _is_alike(p.search, s)) for s in dict.fromkeys(searches)
+    ]
+    points = {repr(weighting): weighting for plan in plans for weighting in plan.weightings}
+    own = {(text, seed) for text in points for seed in seeds}
+    needed = {(repr(of), seed) for w in points.values() for s in seeds for of, seed in filter(None, [w.needs(s)])}
+    return len(own | needed) + sum(longest) * len(seeds)
+
+
+def _is_alike(one: Search, other: Search) -> bool:
+    """Whether one search goes on where the other stops: they differ in nothing but their trials."""
+    return dataclasses.replace(one, trials=other.trials) == other
 
 
 def excess(

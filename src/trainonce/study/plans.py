@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.cost import smaller
 from trainonce.study.search import RUNGS, Search
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting, grid
 from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
@@ -45,24 +45,35 @@ SINGLE: tuple[Kind, ...] = ("learned", "fixed", "peer")  # they train once
 SEARCHES: tuple[Kind, ...] = ("set", "search")  # they train several choices of weights and keep one
 
 
+Axes = tuple[tuple[float, ...], ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """A way to choose weights, worked out for one task.
 
-    ``kind`` says how its trials are read; see :data:`KINDS`.
+    ``kind`` says how its trials are read; see :data:`KINDS`. ``axes`` are the ratios of each auxiliary term of which
+    a grid has every combination.
     """
 
     name: str
     kind: Kind
     weightings: tuple[Weighting, ...] = ()
     search: Search | None = None
+    axes: Axes | None = None
+
+
+class Grid(NamedTuple):
+    """The ratios of each auxiliary term, of which a plan tries every combination."""
+
+    axes: Axes
 
 
 class PlanType(NamedTuple):
     """A kind of plan: how its trials are read, what makes its weightings for a task, and what it is, in a line."""
 
     kind: Kind
-    make: Callable[..., list[Weighting] | Search]
+    make: Callable[..., list[Weighting] | Search | Grid]
     about: str
 
 
@@ -144,12 +155,14 @@ def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: T
         if isinstance(made, Search):
             made.check()
             return Plan(title, kind, search=made)
+        if isinstance(made, Grid):
+            return Plan(title, kind, tuple(grid(made.axes)), axes=made.axes)
         for weighting in made:
             weighting.check(task)
     except (TypeError, ArithmeticError) as error:
         text = re.sub(r"^_\w+\(\) |^\S*make\(\) ", "it ", str(error))
         raise ValueError(f"The plan {title!r} cannot be made: {text}. It is written {usage(name)}.") from None
-    unique = {repr(weighting): weighting for weighting in made}  # a grid of 1,1 has one point
+    unique = {repr(weighting): weighting for weighting in made}
     return Plan(title, kind, tuple(unique.values()))
 
 
@@ -302,7 +315,7 @@ def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Weighting]:
     return [Fixed.of(weights)] if weights else _uniform(task)
 
 
-def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -> list[Weighting]:
+def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -> Grid:
     auxiliary = task.terms[1:]
     if by_term and (ratios or set(by_term) != set(auxiliary)):
         raise names_error("The plan 'grid', with values for each auxiliary term,", auxiliary, list(by_term))
@@ -313,7 +326,7 @@ def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -
         if not (is_number(value) and 0 <= value < math.inf):
             raise ValueError(f"A grid is of ratios to the base weight, numbers of at least 0; got {value!r}.")
     _check_size("grid", math.prod(map(len, values)), task)
-    return [Fixed.of((1.0, *weighting)) for weighting in itertools.product(*values)]
+    return Grid(tuple(tuple(map(float, axis)) for axis in values))
 
 
 LARGEST = 100_000  # points of a plan

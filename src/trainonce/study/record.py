@@ -19,6 +19,9 @@ Status = Literal["done", "pruned", "diverged", "failed"]
 #: 2: keys leave out what has its default value; the presets are called ``paper`` and ``softplus``.
 FORMAT = 2
 
+#: Of a manifest that has large grids: 3 leaves their points out.
+SHORT_FORMAT = 3
+
 #: What format 1 called the presets.
 FORMER_PRESETS = {"printed": "paper", "consistent": "softplus"}
 
@@ -29,17 +32,17 @@ UNKNOWN = Fixed(())
 class NewerFormatError(Exception):
     """Something was written by a newer trainonce; the text completes a sentence that begins with its place."""
 
-    def __init__(self, found: int) -> None:
+    def __init__(self, found: int, newest: int) -> None:
         super().__init__(
-            f"was written by a newer trainonce (format {found}; this one reads up to {FORMAT}). Update trainonce to "
+            f"was written by a newer trainonce (format {found}; this one reads up to {newest}). Update trainonce to "
             "read it."
         )
 
 
-def check_format(found: Any) -> None:
+def check_format(found: Any, newest: int = FORMAT) -> None:
     """Raise if a record or a manifest is of a format that this trainonce does not know."""
-    if found > FORMAT:
-        raise NewerFormatError(found)
+    if found > newest:
+        raise NewerFormatError(found, newest)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -211,7 +211,8 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ..
 def _as_json(plan: plans.Plan) -> dict[str, Any]:
     search = None if plan.search is None else dataclasses.asdict(plan.search)
     weightings = [weighting.to_json() for weighting in plan.weightings]
-    return {"name": plan.name, "kind": plan.kind, "points": weightings, "search": search}
+    axes = {} if plan.axes is None else {"axes": plan.axes}
+    return {"name": plan.name, "kind": plan.kind, "points": weightings, "search": search, **axes}
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

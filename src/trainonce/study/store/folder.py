@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
-from trainonce.study.record import FORMAT, NewerFormatError, Record, as_json, check_format
-from trainonce.study.store import lines, locks
+from trainonce.study.record import FORMAT, SHORT_FORMAT, NewerFormatError, Record, as_json, check_format
+from trainonce.study.store import lines, locks, plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,16 +140,17 @@ class Store:
         """What the study is about, or None in a new store."""
         try:
             content = json.loads(self.manifest.read_bytes())
-            check_format(content["format"])
+            check_format(content["format"], SHORT_FORMAT)
+            listed = {"plans": [plans.expand(plan) for plan in content["plans"]]} if "plans" in content else {}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except NewerFormatError as error:
             raise ValueError(f"{self.manifest} {error}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(
                 f"{self.manifest} is damaged. Delete it and repeat the command that made the study; trials are kept."
             ) from None
-        return dict(content)
+        return dict(content) | listed
 
     @contextlib.contextmanager
     def lock_manifest(self) -> Iterator[None]:
@@ -160,8 +161,11 @@ class Store:
     def write_manifest(self, content: Mapping[str, Any]) -> None:
         """Replace the manifest in one move."""
         partial = self.manifest.with_suffix(f".part{os.getpid()}")
+        short = [plans.shorten(plan) for plan in content.get("plans", ())]
+        written = FORMAT if not any(map(plans.is_short, short)) else SHORT_FORMAT
+        whole = {"format": written, **{k: v for k, v in content.items() if k != "format"}}
         try:
-            partial.write_text(json.dumps({"format": FORMAT, **content}, indent=1) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(whole | {"plans": short}, indent=1) + "\n", encoding="utf-8")
             partial.replace(self.manifest)
         except OSError as error:
             partial.unlink(missing_ok=True)

@@ -10,4 +10,5 @@ from trainonce.study.weightings.controls import Replay as Replay
 from trainonce.study.weightings.controls import donor as donor
 from trainonce.study.weightings.controls import obstacle as obstacle
 from trainonce.study.weightings.fixed import Fixed as Fixed
+from trainonce.study.weightings.fixed import grid as grid
 from trainonce.study.weightings.learned import Learned as Learned

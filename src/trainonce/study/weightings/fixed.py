@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from trainonce.study.weightings.base import Weighting
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from trainonce.composite import NonFinite
@@ -55,3 +57,11 @@ class Fixed(Weighting):
     ) -> trainonce.CompositeLoss:
         weights = dict(zip(terms, self.weights, strict=True))
         return trainonce.FixedLoss(weights, scale=scale, nonfinite=nonfinite)
+
+
+def grid(axes: Sequence[Sequence[float]]) -> list[Fixed]:
+    """Every combination of the ratios of each auxiliary term, in order, each once.
+
+    A manifest may hold the ratios alone, so the points must stay the same to the last digit.
+    """
+    return list(dict.fromkeys(Fixed.of((1.0, *ratios)) for ratios in itertools.product(*axes)))
