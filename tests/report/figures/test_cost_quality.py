@@ -4,12 +4,14 @@ import itertools
 import math
 
 import _stores
+import _studies
 import pytest
 from _figures import TERMS, boxes, marked, texts
 
 from trainonce import report
 from trainonce.report.drawing import plans
 from trainonce.study import Summary
+from trainonce.study.store import Store
 from trainonce.study.weightings import Fixed, Learned
 
 
@@ -88,6 +90,22 @@ def test_two_grids_have_names_of_their_own(tmp_path):
     plans = [_stores.plan("one-shot", "learned", [Learned()]), *grids]
     summary = Summary.read(_stores.build(tmp_path, plans=plans, histories=False))
     assert {"best of grid(0.1,1)", "best of grid(10.0,1)"} <= set(texts(report.cost_quality(summary)))
+
+
+def test_plans_of_different_seeds_say_how_many_they_have(hard):
+    found = texts(report.cost_quality(hard("other seeds")))
+    assert {"one-shot, 3 seeds", "uw, 1 seed", "best of grid, 10 seeds"} <= set(found)
+
+
+def test_plans_with_as_many_but_other_seeds_say_so(tmp_path):
+    plans = _stores.usual(_studies.TWELVE[:2])[:3]
+    others = {"one-shot": [0, 1], "grid": [2, 3], "uniform": [2, 3]}
+    store = Store(_stores.build(tmp_path, plans=plans, seeds=range(4), histories=False))
+    manifest = store.read_manifest()
+    store.write_manifest(manifest | {"plans": [plan | {"seeds": others[plan["name"]]} for plan in manifest["plans"]]})
+    for figure in (report.cost_quality(Summary.read(tmp_path)), report.seeds(Summary.read(tmp_path))):
+        names = [*texts(figure), *(tick.get_text() for tick in figure.axes[0].get_yticklabels())]
+        assert {"one-shot, other seeds", "uniform", "best of grid"} <= set(names)
 
 
 def test_error_bars_and_the_grey_line_end_in_arrows_where_they_leave_the_axes(hard):

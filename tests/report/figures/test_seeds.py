@@ -1,10 +1,13 @@
 """Every seed's result as a dot."""
 
+import _studies
 import pytest
 from _figures import TERMS, marked, texts
 
 from trainonce import report
 from trainonce.report.drawing import plans
+from trainonce.study import Summary
+from trainonce.study.weightings.peers import Peer
 
 
 @pytest.mark.parametrize("k", TERMS)
@@ -26,6 +29,30 @@ def test_an_outlying_seed_is_an_arrow_with_its_value_and_the_others_stay_apart(h
     assert high - low < 0.5
     assert "40000; mean 13334" in texts(figure)
     assert [line.get_xdata()[0] for line in marked(figure, "beyond")] == [high]
+
+
+def test_ordinary_seeds_stay_dots_beside_an_outlier_of_their_plan(tmp_path):
+    """One plan is a little worse, and one of its seeds explodes."""
+    ours, theirs = (0.41, 0.6, 1.0, 1.1, 1.05), (1.13, 1.2, 1.5, 40_002.0, 2.02)
+
+    def result(weighting, terms, seed):
+        value = (theirs if isinstance(weighting, Peer) else ours)[seed]
+        return value, value
+
+    folder = _studies.build(tmp_path, seeds=range(5), result=result, histories=False, **_studies.ERROR)
+    figure = report.seeds(Summary.read(folder))
+    dots = [x for line in marked(figure, "seed") if line.get_marker() == "o" for x in line.get_xdata()]
+    assert {*ours, *theirs} - {40_002.0} == set(dots)
+    assert "40002; mean 8002" in texts(figure)
+
+
+def test_many_seeds_beyond_the_axis_are_a_range(tmp_path):
+    def result(weighting, terms, seed):
+        value = 100.0 + 10 * seed if isinstance(weighting, Peer) else 0.7 + 0.01 * seed
+        return value, value
+
+    folder = _studies.build(tmp_path, seeds=range(4), result=result, histories=False, **_studies.ERROR)
+    assert "4 seeds, 100.0 to 130.0; mean 115.0" in texts(report.seeds(Summary.read(folder)))
 
 
 def test_diverged_seeds_are_named(hard):

@@ -10,6 +10,8 @@ import pytest
 
 from trainonce import report
 from trainonce.report.drawing import render
+from trainonce.report.page import sections
+from trainonce.report.page.stylesheet import CSS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -128,3 +130,22 @@ def test_a_picture_of_the_page_is_not_empty(pages, tmp_path, width):
     size = int.from_bytes(picture.read_bytes()[16:20]), int.from_bytes(picture.read_bytes()[20:24])
     assert size == (width, 2500)
     assert picture.stat().st_size > 50_000
+
+
+SIGHT = """<script>addEventListener("load", () => { const data = document.createElement("pre");
+  data.className = "measured"; data.textContent = JSON.stringify([...document.querySelectorAll(".scroll")].map((box) =>
+    ({inside: box.clientWidth, whole: box.scrollWidth, cells: box.querySelectorAll("td.ratios").length})));
+  document.body.append(data); });</script>"""
+
+
+def test_the_weights_of_the_table_are_in_sight(hard, tmp_path):
+    names = ["twelve terms", "five terms", "other seeds", "outlier of learned weights", "outlier of a grid point"]
+    tables = "".join(sections.comparison(hard(name)) for name in names)
+    page = tmp_path / "tables.html"
+    page.write_text(f'<meta charset="utf-8"><style>{CSS}</style><main>{tables}</main>{SIGHT}', encoding="utf-8")
+    state, console, _ = browse(tmp_path, page, 1200)
+    assert console == []
+    (found,) = re.findall(r'<pre class="measured">(.*?)</pre>', state, re.DOTALL)
+    for name, box in zip(names, json.loads(found), strict=True):
+        assert box["cells"] > 3, name
+        assert box["whole"] <= box["inside"], name

@@ -45,6 +45,17 @@ def label(row: Row, among: Sequence[Row] = ()) -> str:
     return shorten(row.plan.replace("preset=", ""), 30)
 
 
+def seed_notes(counts: Sequence[int], others: Sequence[bool] = ()) -> list[str]:
+    """What follows each plan's name: how many seeds it has where plans differ in that, or else that it has others.
+
+    >>> seed_notes([2, 1]), seed_notes([2, 2], [False, True])
+    ([', 2 seeds', ', 1 seed'], ['', ', other seeds'])
+    """
+    if len(set(counts)) > 1:
+        return [f", {count} seed{'s' * (count != 1)}" for count in counts]
+    return [", other seeds" * other for other in others or [False] * len(counts)]
+
+
 def role(summary: Summary, row: Row) -> str:
     """The key of a plan's colour and marker."""
     return "reference" if row is summary.reference else row.kind

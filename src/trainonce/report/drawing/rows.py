@@ -21,19 +21,13 @@ def name_width(names: Sequence[str]) -> float:
     return max(labels.text_width(name, 9.5, bold=True) for name in names) / 72 + 0.3
 
 
-def _names(rows: Sequence[Row], seeds: Sequence[int]) -> list[str]:
-    several = len(set(seeds)) > 1
-    counts = [f", {count} seed{'s' * (count != 1)}" if several else "" for count in seeds]
-    return [plans.label(row, rows) + count for row, count in zip(rows, counts, strict=True)]
-
-
 @contextlib.contextmanager
-def plan_rows(axes: Axes | None, summary: Summary, rows: Sequence[Row], seeds: Sequence[int]) -> Iterator[Axes]:
+def plan_rows(axes: Axes | None, summary: Summary, rows: Sequence[Row], notes: Sequence[str]) -> Iterator[Axes]:
     """Axes with a row for each plan, the first on top, its name on the left.
 
-    :param seeds: The number of seeds in each row; it follows the names where rows differ in it.
+    :param notes: What follows each name.
     """
-    names = _names(rows, seeds)
+    names = [plans.label(row, rows) + note for row, note in zip(rows, notes, strict=True)]
     height = 0.24 * len(rows) + 1.45
     with style.panel(axes, height=height, margins=Margins(left=name_width(names))) as axes:
         axes.set_ylim(-0.6, len(rows) - 0.4)

@@ -31,9 +31,9 @@ LONGEST = 23  # characters of a name, so that it does not cross the axis
     part="comparison",
     title="Cost against quality",
     caption="Each plan by its cost per seed and its result; bars are one standard deviation over the seeds. "
-    "Plans of equal cost are drawn side by side; an arrow is a bar or a plan beyond the axis. The grey line is "
-    "the average result of trying only some of the reference's points, in random order, and choosing among them on "
-    "{select}.",
+    "Where plans have different seeds, their names say so. Plans of equal cost are drawn side by side; an arrow is a "
+    "bar or a plan beyond the axis. The grey line is the average result of trying only some of the reference's points, "
+    "in random order, and choosing among them on {select}.",
     interactive=interactive,
 )
 def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
@@ -50,7 +50,8 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
     with style.panel(axes, height=height) as axes:
         low, high = plans.metric_range(summary, rows)
         axes.set_ylim(low, high)
-        named = [_label(summary, row, rows, low, high) for row in rows]
+        notes = plans.seed_notes([row.chosen.wanted for row in rows], [summary.has_other_seeds(row) for row in rows])
+        named = [_label(summary, row, rows, low, high, note) for row, note in zip(rows, notes, strict=True)]
         far = [not low <= row.chosen.mean <= high for row in rows]
         left = [n for n, row in zip(named, rows, strict=True) if row in first]
         _set_cost_axis(axes, rows, left, named)
@@ -74,8 +75,8 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
     return style.root(axes)
 
 
-def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: float) -> Label:
-    """The plan's name at its point; beyond the axis at its edge, with the value and an arrow."""
+def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: float, note: str) -> Label:
+    """The plan's name and a note at its point; beyond the axis at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
         f"  {edges.number(mean, sentences.decimal_places(summary))} {'↑' if mean > high else '↓'}"
@@ -84,7 +85,7 @@ def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: fl
     )
     name = shorten(plans.label(row, rows), LONGEST)
     colour = COLOURS[plans.role(summary, row)]
-    return Label(math.log10(row.cost), min(max(mean, low), high), name + beyond, colour, row.kind == "learned")
+    return Label(math.log10(row.cost), min(max(mean, low), high), name + note + beyond, colour, row.kind == "learned")
 
 
 def _set_cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named: Sequence[Label]) -> None:

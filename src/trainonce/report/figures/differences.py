@@ -34,7 +34,7 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
         raise NothingToDrawError("Differences need a reference, such as a grid, and two seeds.")
     rows.sort(key=lambda row: -row.difference.mean if row.difference else 0)
     found = [row.difference for row in rows if row.difference is not None]
-    with plan_rows(axes, summary, rows, [d.seeds for d in found]) as axes:
+    with plan_rows(axes, summary, rows, plans.seed_notes([d.seeds for d in found])) as axes:
         reach = _reach(summary, found)
         decimals = sentences.decimal_places(summary)
         beyond = [_beyond(d, reach, decimals) for d in found]

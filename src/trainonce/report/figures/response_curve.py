@@ -72,7 +72,7 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
                 axes.plot([x], [outcome.mean], marker, color=colour, markersize=size, zorder=5 if learned else 4)
                 named += [Label(x, outcome.mean, name, colour, learned)] if name else []
                 named += [label for label, _ in made]
-                obstacles += _marker_boxes(axes, x, outcome)
+                obstacles += _marker_boxes(axes, x, outcome, wide if learned else 0.0)
             else:
                 named += [label._replace(text=f"{name} {label.text}".strip(), bold=learned) for label, _ in made]
         style.grid_lines(axes)
@@ -87,8 +87,10 @@ def _break_boxes(axes: Axes, scale: LogScale) -> list[labels.Box]:
     return [labels.Box(x - 5, 0, x + 5, labels.axes_size(axes)[1]) for x in places]
 
 
-def _marker_boxes(axes: Axes, x: float, outcome: Outcome) -> list[labels.Box]:
-    """The boxes of a point's marker and error bar."""
+def _marker_boxes(axes: Axes, x: float, outcome: Outcome, wide: float) -> list[labels.Box]:
+    """The boxes of a point's marker and error bars, of which the horizontal one reaches ``wide`` to both sides."""
     u, v = labels.to_points(axes, x, outcome.mean)
     low, high = (labels.to_points(axes, x, outcome.mean + s * outcome.standard_deviation)[1] for s in (-1, 1))
-    return [labels.Box(u - 7, v - 7, u + 7, v + 7), labels.Box(u - 3, low, u + 3, high)]
+    left, right = (labels.to_points(axes, x + side * wide, outcome.mean)[0] for side in (-1, 1))
+    bars = [labels.Box(u - 3, low, u + 3, high), labels.Box(left, v - 3, right, v + 3)]
+    return [labels.Box(u - 7, v - 7, u + 7, v + 7), *bars]

@@ -11,10 +11,12 @@ from trainonce.report.drawing.style import COLOURS, NothingToDrawError
 from trainonce.study import sentences
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from trainonce.study.summary import Outcome, Summary
+    from trainonce.study.summary import Outcome, Row, Summary
 
 
 @entry(
@@ -28,9 +30,10 @@ def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
     rows = summary.ranked
     if not rows:
         raise NothingToDrawError(plans.NO_RESULT)
-    low, high = plans.metric_range(summary, rows)
+    low, high = _range(summary, rows)
     rows += tuple(row for row in summary.without_result if row.chosen.lost)
-    with plan_rows(axes, summary, rows, [row.chosen.wanted for row in rows]) as axes:
+    notes = plans.seed_notes([row.chosen.wanted for row in rows], [summary.has_other_seeds(row) for row in rows])
+    with plan_rows(axes, summary, rows, notes) as axes:
         beyond = [_beyond(summary, row.chosen, low, high) for row in rows]
         set_width(axes, low, high, *zip(*beyond, strict=True))
         for y, (row, texts) in enumerate(reversed(list(zip(rows, beyond, strict=True)))):
@@ -50,6 +53,21 @@ def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
     return style.root(axes)
 
 
+def _range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
+    """The range of the metric to show: that of the means and deviations, widened for the seeds that are not far off."""
+    low, high = plans.metric_range(summary, rows)
+    usual = edges.usual_range(value for row in rows for value in row.chosen.report.values())
+    reach = REACH * (high - low)
+    near = [v for row in rows for v in row.chosen.report.values() if max(low - v, v - high) <= reach]
+    shown = [v for v in near if usual[0] <= v <= usual[1]]
+    first, last = style.widen(shown or [low, high], EDGE)
+    return min(low, first), max(high, last)
+
+
+REACH = 1.5  # times the range of the means: how far an axis is widened for seeds
+EDGE = 0.06  # of the axis, between the last dot and its end
+
+
 def _beyond(summary: Summary, outcome: Outcome, low: float, high: float) -> tuple[str, str]:
     """What to write left and right of the axis: the seeds and the mean beyond it, and how many seeds diverged."""
     decimals = sentences.decimal_places(summary)
@@ -58,7 +76,11 @@ def _beyond(summary: Summary, outcome: Outcome, low: float, high: float) -> tupl
         edge = low if side < 0 else high
         seeds = sorted((v for v in outcome.report.values() if side * v > side * edge), key=lambda v: side * v)
         parts = [", ".join(edges.number(v, decimals) for v in seeds)] if 0 < len(seeds) < 3 else []
-        parts += [f"{len(seeds)} seeds, to {edges.number(seeds[-1], decimals)}"] if len(seeds) > 2 else []
+        parts += (
+            [f"{len(seeds)} seeds, {edges.number(seeds[0], decimals)} to {edges.number(seeds[-1], decimals)}"]
+            if len(seeds) > 2
+            else []
+        )
         parts += [f"mean {edges.number(outcome.mean, decimals)}"] if side * outcome.mean > side * edge else []
         parts += [f"{outcome.diverged} diverged"] if worse and outcome.diverged else []
         texts.append("; ".join(parts))

@@ -9,7 +9,7 @@ from trainonce.report.drawing.style import typeset
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def text(value: object) -> str:
@@ -28,16 +28,22 @@ def paragraph(value: object, of: str = "") -> str:
 
 
 def table(
-    rows: Sequence[Sequence[object]], label: str, of: Mapping[int, str] | None = None, words: bool = False
+    rows: Sequence[Sequence[object]],
+    label: str,
+    of: Mapping[int, str] | None = None,
+    words: bool = False,
+    ratios: Collection[str] = (),
 ) -> str:
     """A table that scrolls sideways if it is too wide; the first row is its head.
 
     :param of: The class of some rows, by their number; 1 follows the head.
+    :param ratios: The heads of columns with values separated by colons, which may be many: they wrap, and are cut.
     """
     head, *body = rows
-    cells = "".join(map(_head_cell, head))
+    wraps = [column in ratios for column in head]
+    cells = "".join(_head_cell(cell, wrap) for cell, wrap in zip(head, wraps, strict=True))
     lines = [
-        f"<tr{_class((of or {}).get(number, ''))}>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>"
+        f"<tr{_class((of or {}).get(number, ''))}>{''.join(map(_cell, row, wraps))}</tr>"
         for number, row in enumerate(body, start=1)
     ]
     frame = f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}">'
@@ -45,11 +51,33 @@ def table(
     return f"{frame}<table{_class('words' if words else '')}>{inside}</table></div>"
 
 
-def _head_cell(cell: object) -> str:
+def _head_cell(cell: object, wrap: bool) -> str:
     """A column's head; a long one is cut, or it would push the numbers out of sight, and shown in full on hovering."""
     short = shorten(str(cell), 40)
     title = "" if short == str(cell) else f' title="{text(cell)}"'
-    return f'<th scope="col"{title}>{text(short)}</th>'
+    return f'<th scope="col"{_class("ratios" if wrap else "")}{title}>{text(short)}</th>'
+
+
+def _cell(cell: object, wrap: bool) -> str:
+    if wrap:
+        return f'<td class="ratios">{_ratios(str(cell))}</td>'
+    return f"<td{_class('long' if len(str(cell)) > LONG else '')}>{text(cell)}</td>"
+
+
+LONG = 30  # characters from which a name may break
+SHOWN = 4  # of very many values; the others open on a click
+
+
+def _ratios(cell: str) -> str:
+    """Values separated by colons, with breaks between them alone; of more than six the first, and all on a click."""
+    values, bracket, rest = cell.partition(" (")
+    parts = values.split(" : ")
+    pieces = [f"<span>{text(part)}{' :' * (number < len(parts))}</span>" for number, part in enumerate(parts, start=1)]
+    end = [f"<span>({text(rest)}</span>"] * bool(bracket)
+    if len(parts) <= SHOWN + 2:
+        return " ".join([*pieces, *end])
+    title = " ".join([*pieces[:SHOWN], f"<span>… of {len(parts)}</span>", *end])
+    return f'<details title="{text(cell)}"><summary>{title}</summary>{" ".join(pieces[SHOWN:])}</details>'
 
 
 def definitions(pairs: Iterable[tuple[str, object]]) -> str:

@@ -50,7 +50,7 @@ def comparison(summary: Summary) -> str:
         )
     notes.append("Trainings: full trainings per seed, including pruned and failed ones; seconds: their time.")
     return (
-        markup.table(sentences.table(summary), "comparison of the plans", classes)
+        markup.table(sentences.table(summary), "comparison of the plans", classes, ratios=["weights"])
         + markup.paragraph(" ".join(notes), "quiet")
         + "".join(markup.paragraph(notice) for notice in sentences.notices(summary))
         + markup.paragraph(sentences.details(summary))

@@ -25,10 +25,14 @@ p { margin: 0.5rem 0; }
     linear-gradient(to right, var(--line), transparent) left / 0.7rem 100% no-repeat scroll,
     linear-gradient(to left, var(--line), transparent) right / 0.7rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: 0.4rem 0.55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: 0.4rem 0.5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 tr:last-child td { border-bottom: 0; }
-th { color: var(--quiet); font-weight: 600; background: var(--tint); }
+th { color: var(--quiet); font-weight: 600; background: var(--tint); white-space: normal; vertical-align: bottom; }
 th:first-child, td:first-child, .words td, .words th { text-align: left; }
+td.long:first-child { white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }
+th.ratios, td.ratios { text-align: left; white-space: normal; }
+td.ratios span { white-space: nowrap; }
+td.ratios details { margin: 0; }
 tr.learned td { color: var(--learned); font-weight: 600; }
 tr.learned td:first-child { box-shadow: inset 4px 0 0 var(--learned); }
 tr.reference td { font-weight: 600; }
@@ -68,6 +72,7 @@ code { font-size: 0.9em; }
   h2, h3 { break-after: avoid; }
   h2 { margin-top: 1.5rem; }
   details { display: none; }
+  td.ratios details { display: block; }
   .on-paper { display: block; }
   .scroll { overflow: visible; border: 0; }
   table { font-size: 7.5pt; }

@@ -36,7 +36,8 @@ def cost_quality(summary: Summary) -> Any:
         figure.add_scatter(x=xs, y=ys, mode="lines", name=name, line={"color": COLOURS["set"]}, hoverinfo="name")
         for (x, y), way in exits:
             elements.add_arrow(figure, 10**x, y, way, COLOURS["set"])
-    for row in rows:
+    notes = plans.seed_notes([row.chosen.wanted for row in rows], [summary.has_other_seeds(row) for row in rows])
+    for row, note in zip(rows, notes, strict=True):
         role = plans.role(summary, row)
         lines = [
             style.typeset(sentences.mean_and_deviation(row.chosen, decimals)),
@@ -51,7 +52,7 @@ def cost_quality(summary: Summary) -> Any:
             row.chosen,
             (low, high),
             look,
-            name=elements.escape(plans.label(row, rows)) + beyond,
+            name=elements.escape(plans.label(row, rows)) + note + beyond,
             hovertemplate=f"{elements.escape(row.plan)}<br>{'<br>'.join(lines)}<extra></extra>",
         )
     return figure
