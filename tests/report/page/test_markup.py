@@ -12,16 +12,16 @@ def cell(value):
 
 
 def test_a_few_weights_are_all_there_and_break_only_between_them():
-    found = cell("0.13 to 0.32 : 0.68 to 0.87 (sum 0.67 to 1.59)")
+    value = "0.13 to 0.32 : 0.68 to 0.87 (sum 0.67 to 1.59)"
     spans = ["0.13 to 0.32 :", "0.68 to 0.87", "(sum 0.67 to 1.59)"]
-    assert found == '<td class="ratios">' + " ".join(f"<span>{span}</span>" for span in spans)
+    assert cell(value) == f'<td class="ratios" title="{value}">' + " ".join(f"<span>{span}</span>" for span in spans)
 
 
 def test_of_many_weights_the_first_are_shown_and_all_can_be_read():
     weights = [f"0.{i:02}" for i in range(12)]
     value = " : ".join(weights) + " (sum 3.50)"
     found = cell(value)
-    assert f'<details title="{value}">' in found
+    assert f'title="{value}"><details>' in found
     shown, hidden = found.partition("<summary>")[2].split("</summary>")
     assert re.findall(r"0\.\d\d", shown) == weights[:4]
     assert shown.endswith("<span>… of 12</span> <span>(sum 3.50)</span>")

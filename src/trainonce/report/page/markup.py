@@ -60,7 +60,7 @@ def _head_cell(cell: object, wrap: bool) -> str:
 
 def _cell(cell: object, wrap: bool) -> str:
     if wrap:
-        return f'<td class="ratios">{_ratios(str(cell))}</td>'
+        return f'<td class="ratios" title="{text(cell)}">{_ratios(str(cell))}</td>'
     return f"<td{_class('long' if len(str(cell)) > LONG else '')}>{text(cell)}</td>"
 
 
@@ -77,7 +77,7 @@ def _ratios(cell: str) -> str:
     if len(parts) <= SHOWN + 2:
         return " ".join([*pieces, *end])
     title = " ".join([*pieces[:SHOWN], f"<span>… of {len(parts)}</span>", *end])
-    return f'<details title="{text(cell)}"><summary>{title}</summary>{" ".join(pieces[SHOWN:])}</details>'
+    return f"<details><summary>{title}</summary>{' '.join(pieces[SHOWN:])}</details>"
 
 
 def definitions(pairs: Iterable[tuple[str, object]]) -> str:
