@@ -108,8 +108,8 @@ def _require(value: Any, rule: str) -> Any:
 
 
 def _split(text: str, default: Any) -> Any:
-    """The entries of a list that a text holds, as Python writes them; texts need no quotation marks."""
-    found = _literal(text)
+    """The entries of a list that a text holds, as Python writes them; texts need no quotation marks, none is empty."""
+    found = _literal(text) if text.strip() else []
     plain = isinstance(found, str) and "," in text and all(isinstance(entry, str) for entry in default)
     return [part.strip() for part in text.strip("[]()").split(",") if part.strip()] if plain else found
 
