@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trainonce.optim import SGDW as SGDW
     from trainonce.parameters import keep_out as keep_out
     from trainonce.parameters import model_parameters as model_parameters
+    from trainonce.units import GradientUnits as GradientUnits
+    from trainonce.units import HeldOut as HeldOut
 else:
     __getattr__, __dir__ = _lazy.exports(
         __name__,
@@ -38,6 +40,8 @@ else:
             "Attachment": "attachment",
             "CompositeLoss": "composite",
             "FixedLoss": "fixed",
+            "GradientUnits": "units",
+            "HeldOut": "units",
             "History": "history",
             "ReplayLoss": "fixed",
             "attach": "attachment",
@@ -54,6 +58,8 @@ __all__ = [
     "Attachment",
     "CompositeLoss",
     "FixedLoss",
+    "GradientUnits",
+    "HeldOut",
     "History",
     "ReplayLoss",
     "attach",

@@ -39,7 +39,7 @@ def attach(
     optimizer: Optimizer,
     criterion: CompositeLoss,
     *,
-    decay: float,
+    decay: float | None = None,
     lr: float | Tensor | None = None,
     preset: Preset = "paper",
     regularizer: Collection[str] | None = None,
@@ -61,7 +61,8 @@ def attach(
 
     :param optimizer: Any torch optimizer that can hold a vector of parameters.
     :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop works with any.
-    :param decay: The strength :math:`\rho \ge 0`.
+    :param decay: The strength :math:`\rho \ge 0`. Needed where the loss moves the exponents; the paper has 2, 20
+        and 200.
     :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
     :param preset: ``"paper"``: negentropy and softplus, as in the paper's Algorithm 1. ``"softplus"``: softplus alone,
         the reading whose balance is near the weights the paper reports.
@@ -87,7 +88,9 @@ def attach(
     criterion = _unwrap(criterion)
     _check_criterion(optimizer, criterion)
     param_groups.check_optimizer(optimizer, criterion.exponents)
-    _check_strength("decay", decay)
+    if decay is None and criterion.learned:
+        raise ValueError("attach needs decay=, the strength of the hyperparameter decay: the paper has 2, 20 and 200.")
+    _check_strength("decay", decay := 0.0 if decay is None else decay)
     if not isinstance(lr, Tensor) and (lr is not None or optimizer.param_groups[0].get("lr") is None):
         _check_strength("lr", lr)
     parts = _parts(preset, regularizer)
@@ -164,6 +167,10 @@ class Attachment:
         if optimizer is None:
             raise RuntimeError("The optimizer this criterion was attached to no longer exists.")
         return optimizer
+
+    def model_parameters(self) -> list[Tensor]:
+        """What the optimizer trains besides the exponents."""
+        return [p for group in self.optimizer.param_groups for p in group["params"] if p is not self._exponents]
 
     @property
     def group(self) -> dict[str, Any]:
@@ -341,7 +348,7 @@ class Attachment:
         empirical, decay = moved - before, after - moved
         if not self.criterion.learned:  # nothing moves them; where a weight is 0 it would read inf - inf
             empirical, decay = torch.zeros_like(before), torch.zeros_like(before)
-        self.history.append(row(losses, weights, before, empirical, decay, lr, mark))
+        self.history.append(row(losses, weights, before, empirical, decay, lr, self.criterion._units_row(), mark))
 
     # Checkpoints, ranks and schedulers
 

@@ -9,6 +9,8 @@ import torch
 from trainonce.terms import Present, mark_present
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from trainonce.terms import Values
@@ -24,8 +26,15 @@ class CallState:
 
     def __init__(self) -> None:
         self.last: Values | None = None
+        self.places: tuple[Tensor, ...] = ()  # where the next call measures, if the user named tensors
+        self.held_out: Callable[[], Tensor] | None = None  # the loss that the next measurement compares with
         self._zero: Tensor | None = None
         self._patterns: dict[tuple[int, ...], Present] = {}
+
+    def take_places(self) -> tuple[Tensor, ...]:
+        """The named tensors, for this call only: they belong to its graph."""
+        places, self.places = self.places, ()
+        return places
 
     def base_exponent(self, like: Tensor) -> Tensor:
         """The base term's exponent: the same zero every time, for as long as device and dtype stay."""

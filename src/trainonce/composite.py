@@ -13,6 +13,7 @@ from trainonce.call_state import CallState
 from trainonce.health import watch
 from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
 from trainonce.text import is_positive, quoted
+from trainonce.units import GradientUnits, HeldOut, UnitMeter, saved_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
     from trainonce.attachment import Attachment
     from trainonce.history import Tally
+    from trainonce.units.measurement import Measured
 
 NonFinite = Literal["propagate", "skip", "raise"]
+Signal = Literal["loss", "held_out"]
 
 
 class CompositeLoss(nn.Module):
@@ -35,7 +38,14 @@ class CompositeLoss(nn.Module):
 
     :param terms: The names of the losses. The first is the base: its exponent is the constant 0.
     :param init: The paper's :math:`\epsilon`: :math:`e^{\mu_i}` at the start, that is, the ratio of each auxiliary
-        weight to the base weight. One positive number, or a dict with one for each auxiliary term.
+        weight to the base weight. One positive number, or a dict with one for each auxiliary term. By default 0.1, and
+        1 in gradient units.
+    :param units: What the losses are divided by before they are weighted. ``"raw"``: nothing, as in the paper.
+        ``"gradient"``: a norm of each term's gradient, so that the losses' own scales do not matter; a
+        :class:`GradientUnits` says how it is measured.
+    :param signal: What moves the exponents. ``"loss"``, the default with raw units: the gradient of the sum, as in the
+        paper. ``"held_out"``, the default with gradient units: the losses that :meth:`held_out` is given, and nothing
+        without them; a :class:`HeldOut` says how far.
     :param scale: Multiplies the returned loss, and so the model's gradients, but not the exponents' gradients. Set it
         to the sum of the weights you had: weights that summed to 11 now sum to 1, and without ``scale=11`` the steps of
         plain SGD would be 11 times smaller.
@@ -69,17 +79,25 @@ class CompositeLoss(nn.Module):
         self,
         terms: Iterable[str],
         *,
-        init: float | Mapping[str, float] = 0.1,
+        init: float | Mapping[str, float] | None = None,
+        units: Literal["raw", "gradient"] | GradientUnits = "raw",
+        signal: Signal | HeldOut | None = None,
         scale: float = 1.0,
         nonfinite: NonFinite = "propagate",
     ) -> None:
         super().__init__()
         self.terms = check_names(terms, type(self).__name__)
-        self._init_exponents = starting_exponents(self.terms, init)
         self._setup(scale, nonfinite)
-        self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=_parameter_dtype()))
+        dtype = _parameter_dtype()
+        self._signal, held_out = check_signal(signal, raw=units == "raw")
+        self.meter = make_meter(len(self.terms), units, held_out, dtype)
+        if init is None:
+            init = 0.1 if self.meter is None else 1.0
+        self._init_exponents = starting_exponents(self.terms, init)
+        self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=dtype), requires_grad=self.learned)
         self.reset_parameters()
-        self._count_backward_passes()
+        if self.learned:
+            self._count_backward_passes()
 
     def _setup(self, scale: float, nonfinite: NonFinite) -> None:
         if not is_positive(scale):
@@ -100,6 +118,8 @@ class CompositeLoss(nn.Module):
         with torch.no_grad():
             start = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=self.exponents.device)
             self.exponents.copy_(distributed.shard_like(start, self.exponents))
+        if self.meter is not None:
+            self.meter.reset()
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Keep start and precision under Transformers' ``from_pretrained``.
@@ -147,13 +167,18 @@ class CompositeLoss(nn.Module):
                 f"The losses are on {values.losses.device}, the criterion is on {exponents.device}. "
                 f"Call criterion.to({str(values.losses.device)!r}) before training."
             )
+        in_units = values.losses
+        if self.meter is not None:
+            if tracking:
+                self._measure(given, where)
+            in_units = in_units * self._per_unit(values.present)
         if tracking:
             self._note(Values(values.losses.detach(), values.present))
         weights = self._live_weights(exponents, values.present)
         if values.present is None:
-            total = functional.weighted_sum(weights, values.losses)
+            total = functional.weighted_sum(weights, in_units)
         else:
-            total = functional.sum_of_present(weights, values.losses, values.present.indices)
+            total = functional.sum_of_present(weights, in_units, values.present.indices)
         return total if self.scale == 1.0 else total * self.scale
 
     def _mark_present(self, where: tuple[int, ...]) -> Present:
@@ -178,9 +203,71 @@ class CompositeLoss(nn.Module):
             mu = torch.where(present.mask[1:], mu, mu.detach())
         if self.scale != 1.0:
             mu = mu.detach() + (mu - mu.detach()) / self.scale
+        if not self.learned:
+            return self._shares_at(mu)
         if torch.compiler.is_compiling():
             return functional.weights(mu)
         return functional.weights_with(self._call_state.base_exponent(mu), mu)
+
+    # Gradient units
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _measure(self, given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> None:
+        """Measure the units if it is time to; outside of any graph, since time is counted on the host."""
+        assert self.meter is not None
+        places = self._call_state.take_places()
+        if not self._frozen and self.meter.is_due(where):
+            losses = list(given.unbind()) if isinstance(given, Tensor) else given
+            attachment = self._attachment
+            learned = [] if attachment is None else attachment.model_parameters()
+            group = None if attachment is None else attachment.process_group
+            held_out = self._held_out_loss(places)
+            measured = self.meter.measure(losses, where, places, learned, group, held_out)
+            if measured is not None and measured.compared is not None:
+                self._drift(measured, group)
+        if self._attachment is None and not self._frozen:
+            self.meter.advance()
+
+    def _drift(self, measured: Measured, group: torch.distributed.ProcessGroup | None) -> None:
+        assert self.meter is not None
+        assert self.meter.drift is not None
+        moved = self.meter.drift.move(self._full_exponents(), measured, self.meter.steps, group)
+        with torch.no_grad():
+            self.exponents.copy_(distributed.shard_like(moved, self.exponents))
+
+    def _per_unit(self, present: Present | None = None) -> Tensor:
+        """What each raw loss is multiplied by to be in units: 1 for the base, less for terms that are coming in."""
+        assert self.meter is not None
+        factors = nn.functional.pad(self.meter.factors(), (1, 0), value=1.0)
+        return factors if present is None else factors.index_select(0, present.indices)
+
+    def _shares_at(self, exponents: Tensor) -> Tensor:
+        """The weights in units at these exponents.
+
+        Learned ones have the sum 1, as in the paper. With others the base's is held: the sum would follow the unit of
+        whichever term has the smallest gradient, and so would the steps of SGD.
+        """
+        if self.learned:
+            return functional.weights(exponents)
+        return self._weights_of_init()[0] * nn.functional.pad(exponents, (1, 0)).exp()
+
+    def share(self, *tensors: Tensor) -> None:
+        """Measure the units of the next call at these tensors of the forward pass, which every term is computed from.
+
+        For models whose parameters cannot be measured at, as with FSDP2, and where it is cheaper. Call it before each
+        call of the criterion; it costs nothing where nothing is measured. Raw units ignore it.
+
+        >>> criterion = CompositeLoss(["a", "b"], units="gradient")
+        >>> features = torch.ones(3, requires_grad=True) * 2
+        >>> criterion.share(features)
+        >>> _ = criterion(a=features.sum(), b=100 * features.sum())
+        >>> criterion.units
+        tensor([  1., 100.])
+        """
+        if not tensors or not all(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors):
+            raise TypeError("share needs tensors that carry gradients, such as the features that all heads start from.")
+        if self.meter is not None:
+            self._call_state.places = tensors
 
     def _keep_finite(
         self, given: Tensor | list[Tensor], where: tuple[int, ...] | None
@@ -236,6 +323,50 @@ class CompositeLoss(nn.Module):
             if self._attachment is not None:
                 self._attachment.start_averaging()
 
+    def held_out(self, loss: Callable[[], Tensor]) -> None:
+        """Let a loss on data that is not trained on move the weights, in gradient units.
+
+        Call it once a step, before or after the criterion. ``loss`` is evaluated only where the criterion measures, in
+        fewer and fewer steps; then its gradient is compared with those of the terms, and terms that point the same way
+        gain weight. It should be the base loss, or any differentiable stand-in of your metric. Data that also chooses
+        between models will do: every point of a grid uses it too. ``loss`` runs the model as it is, in training mode.
+        Criteria that have no use for it ignore it, so that a loop works with any.
+
+        :param loss: A function that computes the loss, with its graph.
+
+        >>> model = nn.Linear(3, 2)
+        >>> criterion = CompositeLoss(["a", "b"], units="gradient", signal=HeldOut(steps=100))
+        >>> x, held_out = torch.ones(4, 3), torch.zeros(4, 3)
+        >>> for _ in range(3):
+        ...     criterion.held_out(lambda: model(held_out).square().mean())
+        ...     y = model(x)
+        ...     _ = criterion(a=y.square().mean(), b=(y[:, 0] - 1).square().mean())
+        >>> criterion.exponents.requires_grad
+        False
+        """
+        if self.meter is not None and self.meter.drift is not None:
+            self._call_state.held_out = loss
+
+    def _held_out_loss(self, places: tuple[Tensor, ...]) -> Callable[[], Tensor] | None:
+        """The held-out loss for this measurement, with its result checked."""
+        loss, self._call_state.held_out = self._call_state.held_out, None
+        if loss is None:
+            return None
+        if places:
+            raise RuntimeError(
+                "held_out compares gradients at parameters, but this call measures at the tensors that share named. "
+                "Name parameters with GradientUnits(shared=...), or leave out held_out."
+            )
+
+        def evaluate() -> Tensor:
+            value = loss()
+            if not isinstance(value, Tensor) or value.dim() != 0 or not value.requires_grad:
+                found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise TypeError(f"held_out needs a function that returns a scalar loss with a gradient; got {found}.")
+            return value
+
+        return evaluate
+
     # What the attachment and the health checks use; not for users
 
     def _bind(self, attachment: Attachment, tally: Tally | None) -> None:
@@ -263,7 +394,10 @@ class CompositeLoss(nn.Module):
 
     def _weights_at(self, exponents: Tensor) -> Tensor:
         """The weights of all terms when the exponents are these. Weights that are not learned ignore them."""
-        return functional.weights(exponents)
+        if self.meter is None:
+            return functional.weights(exponents)
+        factors = self._shares_at(exponents) * self._per_unit()
+        return factors / factors.sum()
 
     def _weights_of_init(self) -> list[float]:
         """The weights that ``init`` gives, without asking the device."""
@@ -271,24 +405,56 @@ class CompositeLoss(nn.Module):
         ratios = [math.exp(mu - top) for mu in (0.0, *self._init_exponents)]
         return [ratio / sum(ratios) for ratio in ratios]
 
+    def _units_row(self) -> Tensor:
+        """What a history keeps of the units: those of the auxiliary terms, and the total; nothing of raw ones."""
+        if self.meter is None:
+            return self.exponents.new_empty(0)
+        return torch.cat((self.units[1:], self.total.reshape(1)))
+
     def _after_step(self, found_inf: Tensor | None) -> None:
         """Called after each step of the attached optimizer; a schedule moves on here.
 
         ``found_inf`` is not 0 where GradScaler had a fused optimizer skip the step, and None where it has no part.
         """
+        if self.meter is not None and not self._frozen:
+            self.meter.advance()
 
     # What to read
 
     @property
     def weights(self) -> Tensor:
-        """The current weights of all terms, base first; detached, they sum to 1."""
+        """The current weights of the raw losses, base first; detached, they sum to 1."""
+        return self._weights_at(self._full_exponents())
+
+    @property
+    def shares(self) -> Tensor:
+        """The current weights of the losses in their units, which sum to 1; with raw units, :attr:`weights`."""
+        return functional.weights(self._full_exponents())
+
+    @property
+    def units(self) -> Tensor:
+        """What each raw loss is divided by, relative to the base: all 1 with raw units."""
+        if self.meter is None:
+            return torch.ones(len(self.terms)).to(self._full_exponents())
+        return 1 / nn.functional.pad(self.meter.ratios(), (1, 0), value=1.0)
+
+    @property
+    def total(self) -> Tensor:
+        """What :attr:`weights` are multiplied by in the returned sum, apart from ``scale``.
+
+        1 if they are learned. In gradient units the base's weight is held instead.
+        """
+        mu = self._full_exponents()
+        return mu.new_ones(()) if self.meter is None else (self._shares_at(mu) * self._per_unit()).sum()
+
+    def _full_exponents(self) -> Tensor:
         mu = self.exponents.detach()
-        return functional.weights(mu if type(self.exponents) is nn.Parameter else distributed.unshard(mu))
+        return mu if type(self.exponents) is nn.Parameter else distributed.unshard(mu)
 
     @property
     def learned(self) -> bool:
-        """Whether an optimizer moves the weights; False for fixed and replayed ones."""
-        return True
+        """Whether an optimizer moves the weights; False for fixed and replayed ones, and in gradient units."""
+        return self._signal == "loss"
 
     @property
     def frozen(self) -> bool:
@@ -341,11 +507,16 @@ class CompositeLoss(nn.Module):
     def log_dict(self) -> dict[str, Tensor]:
         """Detached scalars of the last call for a logger: ``loss/x``, ``weight/x``, ``exponent/x``, ``reference``.
 
+        Losses and weights are raw; in gradient units, ``unit/x`` and ``total`` come with them.
+
         Nothing is read back from the device until the logger asks for a number.
         """
         scalars = {f"weight/{t}": w for t, w in zip(self.terms, self.weights.unbind(), strict=True)}
-        mu = distributed.unshard(self.exponents.detach())
+        mu = self._full_exponents()
         scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
+        if self.meter is not None:
+            scalars |= {f"unit/{t}": u for t, u in zip(self.terms, self.units.unbind(), strict=True)}
+            scalars["total"] = self.total
         if self._last_call is not None:
             last = self._last_call.pad().unbind()
             scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
@@ -357,14 +528,15 @@ class CompositeLoss(nn.Module):
             return f"terms: {', '.join(self.terms)}; on the meta device, no values yet"
         if distributed.is_sharded(self.exponents):
             return f"terms: {', '.join(self.terms)}; sharded: read .weights on every rank"
-        weights = self.weights.tolist()
+        weights, units = self.weights.tolist(), self.units.tolist()
         width = max(len("term"), *(len(t) for t in self.terms))
-        rows = [f"{'term':<{width}}  weight  ratio to base  exponent"]
+        rows = [f"{'term':<{width}}  weight  ratio to base  exponent{'' if self.meter is None else '      unit'}"]
         for i, (term, weight) in enumerate(zip(self.terms, weights, strict=True)):
             ratio = weight / weights[0] if weights[0] else math.nan if weight == 0 else math.inf
             shown = self.exponents[i - 1].item() if i else 0.0
+            unit = "" if self.meter is None else f"  {units[i]:8.4g}"
             note = " (base)" if i == 0 else ""
-            rows.append(f"{term:<{width}}  {weight:6.4f}  {ratio:13.4g}  {shown:8.5g}{note}")
+            rows.append(f"{term:<{width}}  {weight:6.4f}  {ratio:13.4g}  {shown:8.5g}{unit}{note}")
         if self.scale != 1.0:
             rows.append(f"scale {self.scale:g}")
         if self._frozen:
@@ -479,7 +651,34 @@ class CompositeLoss(nn.Module):
 
     def _saved_by_term(self) -> dict[str, Callable[[list[int]], list[int]]]:
         """The saved tensors that have an entry per term, each with how the terms' order indexes it."""
-        return {"exponents": lambda order: [i - 1 for i in order[1:]]}
+        auxiliary = {"exponents": lambda order: [i - 1 for i in order[1:]]}
+        return auxiliary if self.meter is None else auxiliary | saved_units("meter.")
+
+
+def check_signal(signal: object, raw: bool) -> tuple[Signal, HeldOut | None]:
+    """What moves the exponents and, if it is held-out data, how far."""
+    if signal is None:
+        signal = "loss" if raw else "held_out"
+    if signal == "held_out":
+        signal = HeldOut()
+    if isinstance(signal, HeldOut):
+        if raw:
+            raise ValueError("signal='held_out' compares gradients, so it needs units='gradient'.")
+        return "held_out", signal
+    if signal != "loss":
+        raise ValueError(f"signal must be 'loss', 'held_out' or a trainonce.HeldOut; got {signal!r}.")
+    return "loss", None
+
+
+def make_meter(terms: int, units: object, held_out: HeldOut | None, dtype: torch.dtype) -> UnitMeter | None:
+    """What measures the units; None for raw ones."""
+    if units == "raw":
+        return None
+    if units == "gradient":
+        units = GradientUnits()
+    if not isinstance(units, GradientUnits):
+        raise ValueError(f"units must be 'raw', 'gradient' or a trainonce.GradientUnits; got {units!r}.")
+    return UnitMeter(terms, units, held_out, dtype)
 
 
 def _zero_loss(exponents: nn.Parameter) -> Tensor:

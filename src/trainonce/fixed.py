@@ -59,6 +59,7 @@ class FixedLoss(CompositeLoss):
             raise ValueError("FixedLoss needs at least one weight above 0; all are 0.")
         self._normalised = [value / total for value in weights.values()]
         self._setup(scale, nonfinite)
+        self.meter = None
         dtype = _parameter_dtype()
         self.register_buffer("fixed", torch.empty(len(self.terms), dtype=dtype))
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=dtype), requires_grad=False)
@@ -83,8 +84,12 @@ class FixedLoss(CompositeLoss):
     def weights(self) -> Tensor:
         return self.fixed.clone()
 
+    @property
+    def total(self) -> Tensor:
+        return self.fixed.new_ones(())
+
     def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
-        return self.weights  # a copy: a schedule, or DistributedDataParallel, writes into the buffer before backward
+        return self.fixed.clone()  # a schedule, or DistributedDataParallel, writes into the buffer before backward
 
     def _weights_at(self, exponents: Tensor) -> Tensor:
         return self.weights
@@ -107,7 +112,8 @@ class ReplayLoss(FixedLoss):
     :func:`replay` makes one from the history of a run.
 
     :param terms: The names of the losses, base first.
-    :param schedule: One row of weights per optimizer step, each with the sum 1. The last row is kept after the end.
+    :param schedule: One row of weights per optimizer step, each with the sum 1, or with the :attr:`total` that a run in
+        gradient units had. The last row is kept after the end.
     :param scale: As in :class:`CompositeLoss`.
     :param nonfinite: As in :class:`CompositeLoss`.
     """
@@ -127,12 +133,21 @@ class ReplayLoss(FixedLoss):
         if not schedule.isfinite().all():
             raise ValueError("A schedule needs finite weights; the recorded run had NaN or infinite ones.")
         super().__init__(dict(zip(terms, schedule[0].tolist(), strict=True)), scale=scale, nonfinite=nonfinite)
+        self._totals = bool(((schedule.sum(1) - 1).abs() > 1e-4).any())  # sums of 1 are left as they were rounded
         if not torch.equal(schedule.float().to(schedule.dtype), schedule):
             self.double()  # recorded in float64
         self._rows = schedule.to(self.fixed.dtype).cpu()  # what reset_parameters restores after the meta device
         self.register_buffer("schedule", self._rows.to(self.fixed.device, copy=True), persistent=False)
         self.register_buffer("position", torch.zeros(1, dtype=torch.int64))
         self.reset_parameters()
+
+    @property
+    def weights(self) -> Tensor:
+        return self.fixed / self.fixed.sum() if self._totals else self.fixed.clone()
+
+    @property
+    def total(self) -> Tensor:
+        return self.fixed.sum() if self._totals else self.fixed.new_ones(())
 
     def reset_parameters(self) -> None:
         """Back to the first row."""

@@ -89,6 +89,7 @@ class History:
             raise ValueError(f"step is the number of steps made so far and must be at least 0; got {step}.")
         self.path = None if path is None else Path(path)
         self.terms: tuple[str, ...] = ()
+        self.units = False  # whether the rows hold units, too
         self._block = block
         self._rows: list[Tensor] = []  # on the device, one per step
         self._coming: Readback | None = None
@@ -123,7 +124,8 @@ class History:
                 "step=, the number of optimizer steps it had made; for a new run choose another path."
             )
         kept = bisect.bisect_right(found.steps, self._last)
-        self.terms, self._steps, self._cut = found.terms, found.steps[:kept], found.ends[kept]
+        self.terms, self.units = found.terms, found.units
+        self._steps, self._cut = found.steps[:kept], found.ends[kept]
         self._done = [found.table[:kept]] if kept else []
 
     # What attach calls
@@ -138,7 +140,14 @@ class History:
                 f"The history records the terms {quoted(self.terms)}; this criterion has {quoted(terms)}. "
                 "Use one history for each criterion."
             )
-        self.terms = terms
+        units = criterion.meter is not None
+        if self.terms and self.units != units:
+            kinds = ("raw", "gradient")
+            raise ValueError(
+                f"The history was begun with {kinds[self.units]} units; this criterion has {kinds[units]} ones. Use "
+                "one history for each criterion."
+            )
+        self.terms, self.units = terms, units
         self._criterion = weakref.ref(criterion)
         self._write([])
 
@@ -170,7 +179,8 @@ class History:
 
         ``step``; ``loss/x`` and ``weight/x`` for each term; ``exponent/x``, ``empirical/x`` and ``decay/x`` for each
         auxiliary term; ``lr``. Weights and exponents are those the step started from; ``empirical`` is what the
-        optimizer added to the exponent and ``decay`` what the hyperparameter decay added.
+        optimizer added to the exponent and ``decay`` what the hyperparameter decay added. With gradient units, also
+        ``unit/x`` for each auxiliary term, relative to the base, and ``total``. Losses and weights are raw always.
         """
         return {name: column.tolist() for name, column in self.tensors().items()}
 
@@ -178,17 +188,22 @@ class History:
         """The same columns, each as a tensor on the host."""
         table = self._table()
         steps = torch.tensor(self._steps, dtype=torch.int64, device="cpu")
-        return {"step": steps} | {name: table[:, i] for i, name in enumerate(_columns(self.terms))}
+        return {"step": steps} | {name: table[:, i] for i, name in enumerate(_columns(self.terms, self.units))}
 
     def weights(self) -> Tensor:
-        """The weights that the losses were summed with, one row for each step with a call of the criterion."""
+        """The weights that the losses were summed with, one row for each step with a call of the criterion.
+
+        Their sum is 1; with gradient units it is the step's ``total``.
+        """
         n, table = len(self.terms), self._table()
-        return table[table[:, -1] == Mark.CALLED][:, n : 2 * n]
+        called = table[table[:, -1] == Mark.CALLED]
+        weights = called[:, n : 2 * n]
+        return weights * called[:, -2:-1] if self.units else weights
 
     def _table(self) -> Tensor:
         """All rows: the columns of :func:`_columns`, then the mark."""
         self.flush()
-        return torch.cat(self._done) if self._done else torch.empty(0, len(_columns(self.terms)) + 1)
+        return torch.cat(self._done) if self._done else torch.empty(0, len(_columns(self.terms, self.units)) + 1)
 
     def __len__(self) -> int:
         self.flush()
@@ -210,7 +225,8 @@ class History:
         if not path.is_file():
             raise FileNotFoundError(f"There is no history file at {path}.")
         found = _read(path, history)
-        history.terms, history._steps, history._done = found.terms, found.steps, [found.table]
+        history.terms, history.units = found.terms, found.units
+        history._steps, history._done = found.steps, [found.table]
         return history
 
     # From the device to the host to the file
@@ -228,7 +244,7 @@ class History:
         self._last += len(block)
         self._done.append(block)
         self._steps += steps
-        self._write(list(_lines(self.terms, steps, block)))
+        self._write(list(_lines(_columns(self.terms, self.units), steps, block)))
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Append the lines and whatever an earlier failure left unwritten."""
@@ -240,13 +256,16 @@ class History:
                 if self._cut is not None:
                     file.truncate(self._cut)
                 self._cut = file.seek(0, os.SEEK_END)  # should this write fail halfway, the next one cuts it off
-                head = b"" if self._cut else _encode([{HEAD: FORMAT, "terms": self.terms}])
+                head = b"" if self._cut else _encode([self._head()])
                 rest = head + self._unwritten
                 while rest:
                     rest = rest[file.write(rest) :]
             self._cut, self._unwritten = None, b""
         except OSError as error:
             health.warn(self, health.HistoryLost, path=self.path, reason=error.strerror or error)
+
+    def _head(self) -> dict[str, Any]:
+        return {HEAD: FORMAT, "terms": self.terms} | ({"units": "gradient"} if self.units else {})
 
     def __del__(self) -> None:
         # Not in a forked child, such as a data loader's worker: the rows are the parent's to write. And apart from
@@ -317,21 +336,24 @@ def row(
     empirical: Tensor,
     decay: Tensor,
     lr: Tensor,
+    units: Tensor,
     mark: Tensor,
 ) -> Tensor:
-    """One step as a vector: the columns of :meth:`History.columns` in order, then its :class:`Mark`."""
-    parts = (losses, weights, exponents, empirical, decay, lr.reshape(1), mark.reshape(1))
+    """One step as a vector: the columns of :meth:`History.columns` in order, then its :class:`Mark`.
+
+    ``units``: those of the auxiliary terms and the total; empty if they are raw.
+    """
+    parts = (losses, weights, exponents, empirical, decay, lr.reshape(1), units, mark.reshape(1))
     return torch.cat([part.to(exponents.dtype) for part in parts])
 
 
-def _columns(terms: tuple[str, ...]) -> list[str]:
+def _columns(terms: tuple[str, ...], units: bool) -> list[str]:
     per_term = [f"{kind}/{t}" for kind in ("loss", "weight") for t in terms]
     learned = [f"{kind}/{t}" for kind in ("exponent", "empirical", "decay") for t in terms[1:]]
-    return [*per_term, *learned, "lr"]
+    return [*per_term, *learned, "lr", *([*(f"unit/{t}" for t in terms[1:]), "total"] if units else [])]
 
 
-def _lines(terms: tuple[str, ...], steps: range, block: Tensor) -> Iterator[dict[str, Any]]:
-    names = _columns(terms)
+def _lines(names: list[str], steps: range, block: Tensor) -> Iterator[dict[str, Any]]:
     for step, (*values, mark) in zip(steps, block.tolist(), strict=True):
         # JSON has no NaN; the words keep the file readable by any reader.
         words = [v if math.isfinite(v) else str(v) for v in values]
@@ -353,12 +375,12 @@ class _Content:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             head = file.readline()
-            self.terms = _terms(path, head)
+            self.terms, self.units = _terms(path, head)
             self.steps: list[int] = []
             self.ends = array("q", [len(head)])
             self.bad = 0
             self._place = len(head)
-            fields = ["step", *_columns(self.terms), "step"]  # the last one gives way to the mark
+            fields = ["step", *_columns(self.terms, self.units), "step"]  # the last one gives way to the mark
             self._width, self._fields = len(fields), operator.itemgetter(*fields)
             self._values = array("d")
             while lines := file.readlines(_BLOCK):
@@ -402,15 +424,16 @@ def _read(path: Path, owner: History) -> _Content:
     return found
 
 
-def _terms(path: Path, head: bytes) -> tuple[str, ...]:
+def _terms(path: Path, head: bytes) -> tuple[tuple[str, ...], bool]:
+    """The terms of a history, and whether its rows hold units."""
     try:
         found = json.loads(head)
-        version, terms = int(found[HEAD]), tuple(map(str, found["terms"]))
+        version, terms, units = int(found[HEAD]), tuple(map(str, found["terms"])), "units" in found
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is not a history file: its first line does not name the terms.") from None
     if version > FORMAT:
         raise ValueError(f"{path} was written by a newer trainonce. Update trainonce to read it.")
-    return terms
+    return terms, units
 
 
 def _parse(lines: list[bytes], fields: Callable[[Any], tuple[Any, ...]], width: int) -> array[float] | None:

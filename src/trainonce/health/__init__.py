@@ -114,8 +114,22 @@ class DeadTerm(HealthWarning):
 class OtherScale(HealthWarning):
     text = (
         "The losses differ in scale by {ratio:.0f}x: {largest!r} is {high:.3g}, {smallest!r} is {low:.3g}. The paper's "
-        "rule compares raw values, so units decide the weights here, not usefulness. Divide each loss by a typical "
-        "value of it."
+        "rule compares raw values, so units decide the weights here, not usefulness. Use units='gradient', or divide "
+        "each loss by a typical value of it."
+    )
+
+
+class Runaway(HealthWarning):
+    text = (
+        "The gradient of the term {term!r} has all but vanished, and its weight is {growth:.0f} times what it was at "
+        "its strongest: it now amplifies noise. Lower the limit or the blend of GradientUnits."
+    )
+
+
+class NothingShared(HealthWarning):
+    text = (
+        "No parameter has a gradient from both the base and {terms}, so there is no unit to compare them in; such "
+        "terms keep their raw scale. Name what they share with GradientUnits(shared=...) or criterion.share(features)."
     )
 
 

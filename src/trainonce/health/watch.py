@@ -12,6 +12,7 @@ import torch
 
 from trainonce import distributed, health
 from trainonce.readback import Readback, is_capturing
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ PATIENCE = 100  # training calls or steps before a warning that nothing moves
 COLLAPSED = 0.99
 DEAD = 1e-4
 SCALES = 100.0
+RUNAWAY = 100.0
 
 
 class CallWatch:
@@ -126,6 +128,8 @@ class StepWatch:
             return  # its values would need a collective call; the sharding keeps the ranks equal
         mu = exponents.detach()
         parts = [criterion.weights, mu, _last_losses(criterion, mu)]
+        if criterion.meter is not None:
+            parts.append(criterion.meter.growth())
         if attachment.synced and distributed.is_distributed(attachment.process_group):
             parts.append(distributed.rank_difference(mu, attachment.process_group))
         self._reading = (attachment.steps, Readback(torch.cat([p.to(mu.dtype) for p in parts])))
@@ -146,7 +150,12 @@ class StepWatch:
         if criterion.learned:
             sample = Sample(step, values[:n], values[n : 2 * n - 1], values[2 * n - 1 : 3 * n - 1])
             self._warn_about(attachment, sample)
-        difference = max(map(abs, values[3 * n - 1 :]), default=0.0)
+        rest = values[3 * n - 1 :]
+        if criterion.meter is not None:
+            growth, rest = rest[: n - 1], rest[n - 1 :]
+            for category, found in diagnose_units(criterion.terms, step, growth, criterion.meter.since):
+                health.warn(criterion, category, **found)
+        difference = max(map(abs, rest), default=0.0)
         if difference > 0:
             health.warn(criterion, health.RanksDiffer, difference=difference)
 
@@ -157,6 +166,8 @@ class StepWatch:
         for category, found in diagnose(
             criterion.terms, sample, first, criterion._weights_of_init(), self._zero & zero
         ):
+            if category is health.OtherScale and criterion.meter is not None:
+                continue
             health.warn(criterion, category, **found, **_lr_of(category, attachment))
         self._zero = zero
 
@@ -183,6 +194,24 @@ def diagnose(
         if high >= SCALES * low and sample.step >= 10:  # at the start a term can be near 0 before it is itself
             facts = {"ratio": high / low, "largest": largest, "high": high, "smallest": smallest, "low": low}
             yield health.OtherScale, facts
+
+
+def diagnose_units(
+    terms: tuple[str, ...], step: int, growth: list[float], since: list[int]
+) -> Iterator[tuple[type[health.HealthWarning], dict[str, object]]]:
+    """The warnings that units call for.
+
+    ``growth``: how much larger each auxiliary weight is than at the peaks; ``since``: the step at which each
+    term was first measured, negative if never.
+    """
+    for term, grown in zip(terms[1:], growth, strict=True):
+        if grown >= RUNAWAY:
+            yield health.Runaway, {"term": term, "growth": grown}
+    missing = [
+        term for term, grown, begun in zip(terms[1:], growth, since, strict=True) if begun >= 0 and math.isnan(grown)
+    ]
+    if missing and step >= 10:
+        yield health.NothingShared, {"terms": quoted(missing)}
 
 
 def _differ(exponents: Tensor, other: Tensor) -> Tensor:

@@ -277,7 +277,9 @@ def _format(value: Any) -> str:
 
 def _learned_weighting(task: Task, settings: Mapping[str, Any]) -> Learned:
     names = [field.name for field in dataclasses.fields(Learned)]
-    chosen = dict(task.one_shot) | {k: v for k, v in settings.items() if v is not None}
+    given = {k: v for k, v in settings.items() if v is not None}
+    usual = dict(task.one_shot) if given.get("units", "raw") == "raw" else {"init": 1.0}
+    chosen = usual | given
     unknown = next((key for key in chosen if key not in names), None)
     if unknown is not None:
         raise ValueError(
@@ -416,7 +418,9 @@ def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]
 
 #: Every plan by its name, with what it is, in a line, for the help of the command.
 PLANS = {
-    "one-shot": PlanType("learned", _one_shot, "weights learned in the one run (init, decay, preset, lr)"),
+    "one-shot": PlanType(
+        "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
+    ),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),

@@ -88,6 +88,14 @@ class Trial:
         self._criterion = made.to(self.device)
         return self._criterion
 
+    @property
+    def measures(self) -> bool:
+        """Whether the criterion runs backward through the losses at times, besides the loop's own pass.
+
+        It does in gradient units. A CUDA graph of the losses cannot be run backward twice, for one.
+        """
+        return self._weighting.measures
+
     def attach(self, optimizer: torch.optim.Optimizer) -> trainonce.Attachment:
         """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
         if self._criterion is None:

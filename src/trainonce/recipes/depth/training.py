@@ -48,6 +48,8 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
     """Train once and return the metrics of every set that is reported, by ``set/metric``."""
     device, process = trial.device, (torchrun.rank(), torchrun.world_size())
     sets = sets.limit(settings.limit)
+    if trial.measures:
+        settings = dataclasses.replace(settings, graphed=False)  # graphs cannot be run backward twice
     with user_errors():
         network = build_network(settings, device)
         objective = build_objective(network, settings, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +38,8 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     """Train once and return the mean intersection over union on every set that is reported, in percent."""
     device, process = trial.device, (torchrun.rank(), torchrun.world_size())
     domains = domains.limit(settings.limit)
+    if trial.measures:
+        settings = dataclasses.replace(settings, graphed=False)  # graphs cannot be run backward twice
     with user_errors():
         network = build_network(len(domains.classes), settings, device)
         losses = build_losses(network, settings, device)

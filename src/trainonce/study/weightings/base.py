@@ -30,6 +30,11 @@ class Weighting:
         """Whether the criterion's state says all about it; otherwise an interrupted trial starts anew."""
         return True
 
+    @property
+    def measures(self) -> bool:
+        """Whether the criterion runs backward through the losses at times, besides the loop's own pass."""
+        return False
+
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
     ) -> trainonce.CompositeLoss:

@@ -22,20 +22,45 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Learned(Weighting):
-    """Learned weights: the starting ratio to the base, the decay, the preset, and the exponents' learning rate."""
+    """Learned weights: the starting ratio to the base, the decay, the preset, and the exponents' learning rate.
+
+    With ``units="gradient"`` the losses are weighed in gradient units instead: ``blend`` and ``limit`` as in
+    :class:`trainonce.GradientUnits` (None: its default), ``at`` the place, ``drift`` the travel of held-out data in a
+    run. ``signal="loss"`` lets the paper's rule move the exponents there, too.
+    """
 
     init: float | Mapping[str, float] = 0.1
     decay: float = 2.0
     preset: str = "paper"
     lr: float | None = None
+    units: str = "raw"
+    blend: float | None = None
+    limit: float | None = None
+    at: str = "all"
+    drift: float = 0.0
+    signal: str = "held_out"
     kind = "learned"
 
     def __post_init__(self) -> None:
         """Numbers as floats: init=1 and init=1.0 are the same."""
-        for name, value in (("init", self.init), ("decay", self.decay), ("lr", self.lr)):
-            object.__setattr__(self, name, _as_floats(value))
+        for name in ("init", "decay", "lr", "blend", "limit", "drift"):
+            object.__setattr__(self, name, _as_floats(getattr(self, name)))
+
+    @property
+    def measures(self) -> bool:
+        return self.units == "gradient"
 
     def describe(self, digits: int) -> str:
+        return self._describe_units(digits) if self.measures else self._describe_raw(digits)
+
+    def _describe_units(self, digits: int) -> str:
+        shown = {"blend": self.blend, "limit": self.limit, "drift": self.drift or None}
+        numbers = [f"{name} {value:.{digits}g}" for name, value in shown.items() if value is not None]
+        at = [f"at {self.at}"] if self.at != "all" else []
+        start = [] if self.init == 1.0 and self.signal != "loss" else [self._describe_raw(digits)]
+        return ", ".join(["gradient units", *numbers, *at, *start])
+
+    def _describe_raw(self, digits: int) -> str:
         starts = self.init.values() if isinstance(self.init, Mapping) else [self.init]
         ratio = "/".join(f"{v:.{digits}g}" for v in starts)
         rate = "" if self.lr is None else f", lr {self.lr:.{digits}g}"
@@ -47,7 +72,8 @@ class Learned(Weighting):
 
         if not isinstance(self.preset, str) or self.preset not in PRESETS:
             raise ValueError(f"A preset is one of {quoted(PRESETS)}; got {self.preset!r}.")
-        values = {"decay": (self.decay, 0), "lr": (self.lr, 0)}
+        self._check_units()
+        values = {"decay": (self.decay, 0), "lr": (self.lr, 0), "drift": (self.drift, 0)}
         for name, (value, least) in values.items():
             if value is not None and not (is_number(value) and least <= value < math.inf):
                 raise ValueError(f"The one-shot plan's {name} must be a number of at least {least}; got {value!r}.")
@@ -57,14 +83,41 @@ class Learned(Weighting):
             if not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"The one-shot plan's init is a ratio to the base weight, above 0; got {value!r}.")
 
+    def _check_units(self) -> None:
+        if self.units not in ("raw", "gradient"):
+            raise ValueError(f"The one-shot plan has the units 'raw' and 'gradient'; got {self.units!r}.")
+        if self.signal not in ("held_out", "loss"):
+            raise ValueError(f"The one-shot plan's signal in units is 'held_out' or 'loss'; got {self.signal!r}.")
+        if self.measures:
+            self._gradient_units()
+            return
+        fields = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in ("blend", "limit", "at", "drift", "signal"):
+            if getattr(self, name) != fields[name]:
+                raise ValueError(f"The one-shot plan's {name} needs units=gradient; got raw units.")
+
+    def _gradient_units(self) -> trainonce.GradientUnits:
+        if self.at not in ("all", "last"):
+            raise ValueError(
+                f"The one-shot plan measures at 'all' shared parameters or at the 'last'; got {self.at!r}."
+            )
+        chosen: dict[str, Any] = {"blend": self.blend, "limit": self.limit, "shared": self.at}
+        return trainonce.GradientUnits(**{name: value for name, value in chosen.items() if value is not None})
+
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
     ) -> trainonce.CompositeLoss:
-        return trainonce.CompositeLoss(terms, init=self.init, scale=scale, nonfinite=nonfinite)
+        given: dict[str, Any] = {"init": self.init, "scale": scale, "nonfinite": nonfinite}
+        if self.measures:
+            signal = "loss" if self.signal == "loss" else trainonce.HeldOut(travel=self.drift)
+            given |= {"units": self._gradient_units(), "signal": signal}
+        return trainonce.CompositeLoss(terms, **given)
 
     def attach(
         self, optimizer: Optimizer, criterion: trainonce.CompositeLoss, history: trainonce.History, steps: int | None
     ) -> trainonce.Attachment:
+        if criterion.meter is not None and criterion.meter.drift is not None:
+            criterion.meter.drift.settings = trainonce.HeldOut(steps, self.drift)
         return trainonce.attach(
             optimizer,
             criterion,

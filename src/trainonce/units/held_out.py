@@ -1,0 +1,70 @@
+"""HeldOutDrift: the cosines between the terms' gradients and that of a loss on data that is not trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.units import measurement, rule
+
+if TYPE_CHECKING:
+    from trainonce.units.measurement import Measured
+    from trainonce.units.settings import HeldOut
+
+KEEP = 0.9  # what is kept of the running means at a measurement
+
+
+class HeldOutDrift(nn.Module):
+    """Running means of the products of gradients, and of their squares, from which the cosines are computed.
+
+    Means of products, and not of gradients: they are as good (see the arena), and as small as the number of terms.
+    """
+
+    products: Tensor
+    squares: Tensor
+    square: Tensor
+
+    def __init__(self, terms: int, settings: HeldOut, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.settings = settings
+        for name, shape in (("products", terms), ("squares", terms), ("square", 1)):
+            self.register_buffer(name, torch.empty(shape, dtype=dtype))
+        self.reset()
+
+    def reset(self) -> None:
+        with torch.no_grad():
+            for buffer in self.buffers():
+                buffer.fill_(torch.nan)
+        self.last = 0  # the step of the last measurement
+
+    @torch.no_grad()
+    def move(
+        self, exponents: Tensor, measured: Measured, step: int, group: torch.distributed.ProcessGroup | None
+    ) -> Tensor:
+        """The exponents after a measurement of all terms, compared with the gradient of the held-out loss."""
+        assert measured.compared is not None
+        products, square = measured.compared
+        fresh = torch.cat((products, measured.squares.sum(1), square.reshape(1))).to(self.products.dtype)
+        fresh = measurement.mean_over_ranks(fresh, group)
+        usable = fresh.isfinite().all()
+        before = torch.cat((self.products, self.squares, self.square))
+        after = torch.where(before.isnan(), fresh, KEEP * before + (1 - KEEP) * fresh)
+        after = torch.where(usable, after, before)
+        count = len(self.products)
+        self.products.copy_(after[:count])
+        self.squares.copy_(after[count:-1])
+        self.square.copy_(after[-1:])
+        cosines = torch.nan_to_num(self.products / (self.squares * self.square).sqrt())
+        rate = self.settings.rate(self.last, step)
+        self.last = step
+        return rule.drift(exponents, cosines, rate)
+
+    # Checkpoints
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self.last], dtype=torch.int64, device="cpu")
+
+    def set_extra_state(self, saved: Tensor) -> None:
+        (self.last,) = saved.tolist()

@@ -1,0 +1,117 @@
+"""One measurement: the norms of the terms' gradients, pair by pair, without a word to the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainonce import distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOTHING = 1e-6  # of a loss's whole norm is what rounding leaves where its gradient is 0
+
+
+class Compared(NamedTuple):
+    """The gradients of the losses beside another one: their products with it, shape ``(losses,)``, and its square."""
+
+    products: Tensor
+    square: Tensor
+
+
+class Measured(NamedTuple):
+    """The squared norms of the losses' gradients, shape ``(losses, places)``."""
+
+    squares: Tensor
+    compared: Compared | None
+
+
+def measure(losses: Sequence[Tensor], places: Sequence[Tensor], scale: Tensor, other: Tensor | None = None) -> Measured:
+    """Measure the gradient of each loss at each place, and compare it with that of another loss if there is one.
+
+    The gradients are those of ``scale`` times the loss, so that float16 holds small ones; what comes back is divided by
+    it, and float32 or wider.
+    """
+    beside = None if other is None else gradient(other, places, scale)
+    found, products = [], []
+    for loss in losses:
+        gradients = gradient(loss, places, scale)
+        found.append(squares(gradients, scale))
+        if beside is not None:
+            products.append(_product(gradients, beside, scale))
+    if beside is None:
+        return Measured(torch.stack(found), None)
+    compared = Compared(torch.stack(products) / scale.square(), squares(beside, scale).sum())
+    return Measured(torch.stack(found), compared)
+
+
+def gradient(loss: Tensor, places: Sequence[Tensor], scale: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradient of ``scale`` times the loss; None where it does not reach.
+
+    ``torch.autograd.grad`` accumulates nothing and runs no hook of a parameter: DistributedDataParallel notices none of
+    it. The graph is kept for the user's own backward.
+    """
+    scaled = scale.to(loss.dtype)
+    return torch.autograd.grad(loss, list(places), grad_outputs=scaled, retain_graph=True, allow_unused=True)
+
+
+def squares(gradients: Sequence[Tensor | None], scale: Tensor) -> Tensor:
+    """The squared norm at each place of gradients that were scaled."""
+    return (torch.stack([_norm(one, scale) for one in gradients]) / scale).square()
+
+
+def _norm(gradient: Tensor | None, like: Tensor) -> Tensor:
+    if gradient is None:
+        return torch.zeros_like(like)
+    if gradient.is_sparse:
+        gradient = gradient.coalesce().values()
+    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return norm.to(like)
+
+
+def _product(gradients: Sequence[Tensor | None], other: Sequence[Tensor | None], like: Tensor) -> Tensor:
+    wide = like.dtype
+    dots = [
+        torch.dot(one.to_dense().flatten().to(wide), two.to_dense().flatten().to(wide)).to(like)
+        for one, two in zip(gradients, other, strict=True)
+        if one is not None and two is not None
+    ]
+    return torch.stack(dots).sum() if dots else torch.zeros_like(like)
+
+
+def pairs(squares: Tensor) -> Tensor:
+    """For each loss but the first, the first's norm and its own at the places they share, shape ``(losses - 1, 2)``.
+
+    Those are the places that all losses reach. Where there is none, each loss is compared at what it alone shares with
+    the first; where that is nothing, both norms are 0.
+    """
+    reached = squares > NOTHING**2 * squares.sum(1, keepdim=True)
+    idle = ~reached.any(1, keepdim=True)  # a loss without any gradient has no say in what is shared
+    by_all = (reached | idle).all(0)
+    with_first = reached[:1] & reached[1:]
+    shared = torch.where(by_all.any(), by_all, with_first).to(squares.dtype)
+    return torch.stack(((squares[:1] * shared).sum(1), (squares[1:] * shared).sum(1)), dim=1).sqrt()
+
+
+def mean_over_ranks(values: Tensor, group: torch.distributed.ProcessGroup | None) -> Tensor:
+    """The mean of the values over the ranks that have finite ones."""
+    if not distributed.is_distributed(group):
+        return values
+    there = values.isfinite().all().to(values.dtype)
+    both = torch.cat((torch.where(there > 0, values, 0), there.reshape(1)))
+    torch.distributed.all_reduce(both, group=group)
+    return both[:-1] / both[-1]
+
+
+def average(norms: Tensor, group: torch.distributed.ProcessGroup | None) -> Tensor:
+    """The root mean square over the ranks of the pairs; a rank whose batch lacks a term, or has NaN, does not count."""
+    if not distributed.is_distributed(group):
+        return norms
+    there = (norms > 0) & norms.isfinite()
+    there = there.all(1, keepdim=True).expand_as(norms)
+    both = torch.stack((torch.where(there, norms.square(), 0), there.to(norms.dtype)))
+    torch.distributed.all_reduce(both, group=group)
+    return (both[0] / both[1]).sqrt()

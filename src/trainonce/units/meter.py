@@ -1,0 +1,192 @@
+"""UnitMeter: the units of a criterion's terms, measured at log-spaced steps."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.units import measurement, places, rule
+from trainonce.units.held_out import HeldOutDrift
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from trainonce.units.measurement import Measured
+    from trainonce.units.settings import GradientUnits, HeldOut
+
+LARGEST_SCALE = 2.0**15  # float16 holds it
+PATIENCE = 50  # measurements without overflow before the scale is doubled
+NEVER = -1
+
+
+class UnitMeter(nn.Module):
+    """Running and peak norms of the terms' gradients, and when to measure next.
+
+    The norms are buffers, so they move and are saved with the criterion. The count of steps stays on the host.
+    """
+
+    norms: Tensor
+    peaks: Tensor
+    scale: Tensor
+    streak: Tensor
+    risen: Tensor
+
+    def __init__(self, terms: int, settings: GradientUnits, held_out: HeldOut | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.settings = settings
+        self.drift = None if held_out is None else HeldOutDrift(terms, held_out, dtype)
+        for name in ("norms", "peaks"):
+            self.register_buffer(name, torch.empty(terms - 1, 2, dtype=dtype))
+        for name in ("scale", "streak"):
+            self.register_buffer(name, torch.empty((), dtype=dtype))
+        self.register_buffer("risen", torch.empty(terms - 1, dtype=dtype), persistent=False)
+        self._place: list[Tensor] = []
+        self._look = 0  # the measurement that looks for the shared parameters again
+        self._measured = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to before the first measurement."""
+        with torch.no_grad():
+            self.norms.fill_(torch.nan)
+            self.peaks.fill_(torch.nan)
+            self.scale.fill_(LARGEST_SCALE)
+            self.streak.zero_()
+        self.steps = 0  # optimizer steps so far
+        self.next = 0  # the step of the next measurement
+        self.since = [NEVER] * len(self.norms)  # the step at which each auxiliary term was first measured
+        self.rise()
+        if self.drift is not None:
+            self.drift.reset()
+
+    # When
+
+    def is_due(self, where: tuple[int, ...] | None) -> bool:
+        """Whether a call measures: its step has come, or a term is there for the first time."""
+        return self.steps >= self.next or any(self.since[i - 1] == NEVER for i in self._auxiliary(where))
+
+    def advance(self) -> None:
+        """Count a step of the optimizer."""
+        self.steps += 1
+        if self.steps <= max(self.since) + self.settings.rise:
+            self.rise()
+
+    def rise(self) -> None:
+        """Let the terms come in: each from 0 to its weight, over the steps since it was first measured."""
+        for i, since in enumerate(self.since):
+            begun = since != NEVER and self.settings.rise > 0
+            self.risen[i] = min(1.0, (self.steps - since) / self.settings.rise) if begun else float(since != NEVER)
+
+    def _auxiliary(self, where: tuple[int, ...] | None) -> Sequence[int]:
+        """The terms that a batch can measure: all but the base, if the base is there."""
+        if where is None:
+            return range(1, len(self.norms) + 1)
+        return where[1:] if where and where[0] == 0 else ()
+
+    # What
+
+    def measure(
+        self,
+        losses: Sequence[Tensor],
+        where: tuple[int, ...] | None,
+        shared: Sequence[Tensor],
+        learned: Collection[Tensor],
+        group: torch.distributed.ProcessGroup | None,
+        held_out: Callable[[], Tensor] | None,
+    ) -> Measured | None:
+        """Measure the losses of a call. ``where``: which terms they are; ``shared``: tensors that the user named.
+
+        A batch without the base, or without any other term, measures nothing. The held-out loss is evaluated if all
+        terms are there.
+        """
+        auxiliary = self._auxiliary(where)
+        if not auxiliary:
+            return None
+        at = list(shared) if shared else self._find(losses, learned)
+        measured = None
+        if at:
+            other = None if held_out is None or where is not None else held_out()
+            measured = measurement.measure(losses, at, self.scale, other)
+            pairs = measurement.average(measurement.pairs(measured.squares), group)
+            self._take(pairs if where is None else self._spread(pairs, auxiliary), measured.squares)
+        self._count(auxiliary)
+        return measured
+
+    def _count(self, auxiliary: Sequence[int]) -> None:
+        self._measured += 1
+        for index in auxiliary:
+            if self.since[index - 1] == NEVER:
+                self.since[index - 1] = self.steps
+        self.rise()
+        self.next = self.steps + max(1, math.ceil(self.settings.every * self.steps))
+
+    def _find(self, losses: Sequence[Tensor], learned: Collection[Tensor]) -> list[Tensor]:
+        """The shared parameters; looked for at measurements 1, 2, 4, 8 and so on, since layers may be unfrozen."""
+        if self._measured >= self._look or not self._place:
+            self._look = 2 * max(1, self._measured)
+            self._place = places.find(losses, self.settings.shared, learned)
+        return self._place
+
+    def _spread(self, pairs: Tensor, auxiliary: Sequence[int]) -> Tensor:
+        full = torch.zeros_like(self.norms)
+        for pair, index in zip(pairs, auxiliary, strict=True):
+            full[index - 1] = pair
+        return full
+
+    @torch.no_grad()
+    def _take(self, pairs: Tensor, squares: Tensor) -> None:
+        self.norms.copy_(rule.running(self.norms, pairs.to(self.norms), self.settings.keep))
+        self.peaks.copy_(torch.fmax(self.peaks, self.norms))
+        finite = squares.isfinite().all()
+        self.streak.copy_(torch.where(finite, self.streak + 1, 0))
+        grown = torch.where(self.streak >= PATIENCE, self.scale * 2, self.scale)
+        self.scale.copy_(torch.where(finite, grown, self.scale / 4).clamp_(1, LARGEST_SCALE))
+        self.streak.copy_(torch.where(self.streak >= PATIENCE, 0, self.streak))
+
+    def ratios(self) -> Tensor:
+        """What each auxiliary loss is multiplied by to act as strongly as the base."""
+        return rule.ratios(self.norms, self.peaks, self.settings.blend, self.settings.limit)
+
+    def factors(self) -> Tensor:
+        """The same for the sum: terms that are coming in have less."""
+        return self.ratios() * self.risen
+
+    def growth(self) -> Tensor:
+        """How much larger each auxiliary weight is than the ratio of the peaks; NaN for a term without a unit."""
+        return self.ratios() * self.peaks[:, 1] / self.peaks[:, 0]
+
+    def __repr__(self) -> str:
+        at = self.settings.shared if isinstance(self.settings.shared, str) else "given parameters"
+        how = f"blend {self.settings.blend:g}, limit {self.settings.limit:g}, at {at}"
+        return f"UnitMeter({how}; step {self.steps}, next measurement at {self.next})"
+
+    # Copies and checkpoints
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy looks for the shared parameters of its own model."""
+        return self.__dict__ | {"_place": []}
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self.steps, self.next, *self.since], dtype=torch.int64, device="cpu")
+
+    def set_extra_state(self, saved: Tensor) -> None:
+        self.steps, self.next, *self.since = saved.tolist()
+        self.rise()
+
+
+def saved_units(prefix: str) -> dict[str, Callable[[list[int]], list[int]]]:
+    """The meter's saved tensors that have an entry per term, each with how the terms' order indexes it."""
+
+    def rows(order: list[int]) -> list[int]:
+        return [i - 1 for i in order[1:]]
+
+    return {
+        f"{prefix}norms": rows,
+        f"{prefix}peaks": rows,
+        f"{prefix}_extra_state": lambda order: [0, 1, *(i + 1 for i in order[1:])],
+        f"{prefix}drift.products": lambda order: order,
+        f"{prefix}drift.squares": lambda order: order,
+    }

@@ -1,0 +1,392 @@
+"""What is measured, when, and what becomes of it in the loss."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from tests.units._task import TERMS, Heads, batches, make, norms, train
+from trainonce import GradientUnits
+
+
+def test_the_first_call_measures_the_norms_at_the_shared_parameters():
+    model, criterion, _ = make(dtype=torch.float64)
+    losses = model(batches(1, torch.float64)[0])
+    criterion(losses)
+    found = norms(model, losses)
+    expected = [found["fit"] / found[name] for name in TERMS]
+    torch.testing.assert_close(1 / criterion.units, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_the_loss_is_the_mean_of_the_losses_in_units():
+    """Every term acts at the trunk with the norm of the base's gradient, each with a third of the weight."""
+    model, criterion, _ = make(GradientUnits(rise=0), dtype=torch.float64)
+    losses = model(batches(1, torch.float64)[0])
+    total = criterion(losses)
+    by_hand = sum(losses[name] / unit for name, unit in zip(TERMS, criterion.units, strict=True)) / 3
+    torch.testing.assert_close(total, by_hand)
+    torch.testing.assert_close(criterion.weights * criterion.total, 1 / (3 * criterion.units))
+    torch.testing.assert_close(criterion.weights.sum(), torch.tensor(1.0, dtype=torch.float64))
+    torch.testing.assert_close(criterion.shares, torch.full((3,), 1 / 3, dtype=torch.float64))
+
+
+def test_a_run_is_what_a_slow_reference_makes_of_it():
+    """The whole rule written again, with plain backward passes at every step."""
+    data = batches(30, torch.float64)
+    units = GradientUnits(blend=0.3, limit=3.0, keep=0.6, every=0.0, rise=7)
+    model, criterion, optimizer = make(units, dtype=torch.float64)
+    train(model, criterion, optimizer, data)
+
+    torch.manual_seed(0)
+    twin = Heads(torch.float64)
+    steps = torch.optim.Adam(twin.parameters(), lr=1e-2)
+    running, peak = {}, {}
+    for step, x in enumerate(data):
+        losses = twin(x)
+        for name, norm in norms(twin, losses).items():
+            before = running.get(name, norm)
+            running[name] = math.sqrt(0.6 * before**2 + 0.4 * norm**2)
+            peak[name] = max(peak.get(name, 0.0), running[name])
+        total = 0
+        for name in TERMS:
+            faded = (running["fit"] / peak["fit"]) / (running[name] / peak[name])
+            weight = peak["fit"] / peak[name] * min(3.0, max(1 / 3.0, faded**0.3)) / 3
+            total = total + losses[name] * weight * (min(1.0, step / 7) if name != "fit" else 1)
+        steps.zero_grad()
+        total.backward()
+        steps.step()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, trainonce.SGDW])
+@pytest.mark.parametrize("factor", [0.01, 100])
+def test_the_scale_of_an_auxiliary_loss_does_not_matter(optimizer, factor):
+    data = batches(20, torch.float64)
+    plain, other = make(optimizer=optimizer, dtype=torch.float64), make(optimizer=optimizer, dtype=torch.float64)
+    train(*plain, data)
+    train(*other, data, factors=(1, factor, 1 / factor))
+    for a, b in zip(plain[0].parameters(), other[0].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_the_base_keeps_its_weight_whatever_the_units_are():
+    """Were the sum held, SGD would stand still while a term without gradient takes all of it."""
+    model, criterion, _ = make(dtype=torch.float64)
+    for x in batches(5, torch.float64):
+        losses = model(x)
+        total = criterion(losses | {"flat": 1e-9 * losses["flat"]})
+        (slope,) = torch.autograd.grad(total, losses["fit"])
+        torch.testing.assert_close(slope.item(), 1 / 3)
+
+
+# When
+
+
+def test_measurements_are_log_spaced():
+    model, criterion, optimizer = make(GradientUnits(shared="last"))
+    seen = []
+    for x in batches(1) * 400:
+        before = criterion.meter.norms.clone()
+        train(model, criterion, optimizer, [x])
+        if not torch.equal(before, criterion.meter.norms):
+            seen.append(criterion.meter.steps)
+    expected, step = [], 0
+    while step < 400:
+        expected.append(step + 1)
+        step += max(1, math.ceil(0.05 * step))
+    assert seen == expected
+    assert abs(len(expected) - (20 + 20 * math.log(400 / 20))) < 10
+
+
+def test_terms_come_in_over_their_first_steps():
+    model, criterion, optimizer = make(GradientUnits(rise=4))
+    shown = []
+    for x in batches(6):
+        losses = model(x)
+        criterion(losses | {"flat": None if len(shown) < 2 else losses["flat"]})
+        ratios = (criterion.weights / criterion.weights[0] * criterion.units)[1:].tolist()
+        shown.append([round(ratio, 4) for ratio in ratios])
+        optimizer.step()
+    assert shown == [[0, 0], [0.25, 0], [0.5, 0], [0.75, 0.25], [1, 0.5], [1, 0.75]]
+
+
+def test_micro_batches_and_closures_measure_once_a_step():
+    model, criterion, optimizer = make()
+    calls = 0
+    measure = criterion.meter.measure
+
+    def count(*args):
+        nonlocal calls
+        calls += 1
+        measure(*args)
+
+    criterion.meter.measure = count
+    for x in batches(4):
+        for part in x.chunk(4):
+            (criterion(model(part)) / 4).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert calls == 4
+
+    def closure():
+        optimizer.zero_grad()
+        for _ in range(3):
+            loss = criterion(model(x))
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert calls == 5
+
+
+def test_validation_neither_measures_nor_counts():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(2))
+    before = copy.deepcopy(criterion.state_dict())
+    with torch.no_grad():
+        value = criterion(model(batches(1)[0]))
+    assert value.isfinite()
+    assert_same(criterion.state_dict(), before)
+
+
+def test_freeze_holds_the_units():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(3))
+    criterion.freeze()
+    before = criterion.weights
+    train(model, criterion, optimizer, batches(3))
+    assert torch.equal(criterion.weights, before)
+    criterion.unfreeze()
+    train(model, criterion, optimizer, batches(3))
+    assert not torch.equal(criterion.weights, before)
+
+
+def test_without_attach_the_calls_are_counted():
+    model = Heads()
+    criterion = trainonce.CompositeLoss(TERMS, units="gradient")
+    for x in batches(3):
+        criterion(model(x)).backward()
+    assert criterion.meter.steps == 3
+    assert (criterion.units[1:] != 1).all()
+
+
+# What is odd about a batch
+
+
+def test_an_absent_term_keeps_its_unit_and_is_measured_when_it_first_comes():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(150))
+    late = trainonce.CompositeLoss(TERMS, units="gradient")
+    optimizer = torch.optim.Adam(model.parameters())
+    trainonce.attach(optimizer, late)
+    for x in batches(151):
+        losses = model(x)
+        late(losses | {"flat": None}).backward()
+        optimizer.step()
+    assert late.units[2] == 1
+    assert late.units[1] != 1
+    assert late.meter.next > late.meter.steps  # nothing is due, but for the new term
+    late(model(batches(1)[0]))
+    assert late.units[2] != 1
+    before, late.meter.next = late.units, 0
+    late(model(batches(2)[1]) | {"flat": None})
+    assert late.units[2] == before[2]
+    assert late.units[1] != before[1]
+
+
+def test_a_batch_without_the_base_measures_nothing():
+    model, criterion, _ = make()
+    criterion(model(batches(1)[0]))
+    before, criterion.meter.next = criterion.units, 0
+    assert criterion(model(batches(2)[1]) | {"fit": None}).isfinite()
+    assert torch.equal(criterion.units, before)
+
+
+def test_a_term_without_gradient_keeps_the_raw_scale_until_it_has_one():
+    model, criterion, _ = make()
+    losses = model(batches(1)[0])
+    total = criterion(losses | {"flat": losses["flat"] * 0})
+    assert criterion.units[2] == 1
+    assert total.isfinite()
+    criterion.meter.advance()
+    criterion(model(batches(2)[1]))
+    assert criterion.units[2] != 1
+
+
+def test_a_term_with_a_network_of_its_own_keeps_the_raw_scale_and_is_named():
+    model, apart = Heads(), nn.Linear(4, 1)
+    criterion = trainonce.CompositeLoss([*TERMS, "apart"], units="gradient")
+    optimizer = torch.optim.Adam([*model.parameters(), *apart.parameters()])
+    trainonce.attach(optimizer, criterion)
+
+    def run():
+        for x in batches(12):
+            optimizer.zero_grad()
+            criterion(model(x) | {"apart": apart(x).square().mean()}).backward()
+            optimizer.step()
+
+    with pytest.warns(trainonce.health.NothingShared, match="the base and 'apart'"):
+        run()
+    assert criterion.units[3] == 1
+    assert (criterion.units[1:3] != 1).all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_leaves_the_units_alone(bad):
+    model, criterion, _ = make()
+    x, y = batches(2)
+    criterion(model(x))
+    before = criterion.units
+    criterion.meter.advance()
+    losses = model(y)
+    criterion(losses | {"flat": losses["flat"] * bad})
+    assert torch.equal(criterion.units[2], before[2])
+    assert criterion.units.isfinite().all()
+
+
+# Copies and checkpoints
+
+
+def assert_same(state, other):
+    assert state.keys() == other.keys()
+    for name, value in state.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("cut", [3, 130])
+def test_a_resumed_run_is_the_same_bit_for_bit(cut):
+    data = batches(150)
+    whole = make()
+    train(*whole, data)
+    first = make()
+    train(*first, data[:cut])
+    saved = copy.deepcopy([part.state_dict() for part in first])
+    second = make()
+    for part, state in zip(second, saved, strict=True):
+        part.load_state_dict(state)
+    train(*second, data[cut:])
+    for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert_same(whole[1].state_dict(), second[1].state_dict())
+
+
+def test_a_checkpoint_with_the_terms_in_another_order_is_sorted():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(3))
+    other = trainonce.CompositeLoss(["fit", "flat", "twice"], units="gradient")
+    other.load_state_dict(criterion.state_dict())
+    assert dict(zip(other.terms, other.units.tolist(), strict=True)) == dict(
+        zip(criterion.terms, criterion.units.tolist(), strict=True)
+    )
+    assert other.meter.steps == criterion.meter.steps
+
+
+def test_a_raw_checkpoint_does_not_load_into_gradient_units_unnoticed():
+    saved = trainonce.CompositeLoss(TERMS).state_dict()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        trainonce.CompositeLoss(TERMS, units="gradient").load_state_dict(saved)
+
+
+def test_a_copy_measures_at_its_own_model():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(3))
+    twin_model, twin = copy.deepcopy((model, criterion))
+    twin.meter.next = 0
+    before = twin.units
+    twin(twin_model(batches(4)[3]))
+    assert not torch.equal(twin.units, before)
+    assert torch.equal(criterion.units, before)
+
+
+def test_narrow_modules_keep_the_norms_wide():
+    _, criterion, _ = make()
+    criterion.half()
+    assert {b.dtype for b in criterion.meter.buffers()} == {torch.float32}
+
+
+def test_the_meta_device_and_reset():
+    with torch.device("meta"):
+        criterion = trainonce.CompositeLoss(TERMS, units="gradient")
+    criterion.to_empty(device="cpu")
+    criterion.reset_parameters()
+    assert criterion.units.tolist() == [1, 1, 1]
+    assert criterion.meter.scale > 1
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"blend": 1.5}, "blend between 0 and 1; got 1.5"),
+        ({"keep": -0.1}, "keep between 0 and 1; got -0.1"),
+        ({"every": 2}, "every between 0 and 1; got 2"),
+        ({"rise": 1.5}, "whole number of steps of at least 0 as rise; got 1.5"),
+        ({"rise": -1}, "whole number of steps of at least 0 as rise; got -1"),
+        ({"limit": 0.5}, "limit of at least 1; got 0.5"),
+        ({"limit": math.inf}, "limit of at least 1; got inf"),
+        ({"shared": "first"}, "'last' layer of them.*got 'first'"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        GradientUnits(**settings)
+
+
+@pytest.mark.parametrize("shared", [[], [torch.ones(2)], ["trunk"]])
+def test_shared_needs_parameters(shared):
+    with pytest.raises(TypeError, match="parameters that require gradients"):
+        GradientUnits(shared=shared)
+
+
+def test_unknown_units_and_signals():
+    with pytest.raises(ValueError, match=r"'raw', 'gradient' or a trainonce.GradientUnits; got 'loss'"):
+        trainonce.CompositeLoss(TERMS, units="loss")
+    with pytest.raises(ValueError, match=r"signal must be 'loss', 'held_out' or a trainonce.HeldOut; got 'none'"):
+        trainonce.CompositeLoss(TERMS, signal="none")
+    with pytest.raises(ValueError, match="needs units='gradient'"):
+        trainonce.CompositeLoss(TERMS, signal="held_out")
+
+
+def test_learned_weights_need_a_decay_and_units_do_not():
+    optimizer = torch.optim.SGD(Heads().parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="attach needs decay="):
+        trainonce.attach(optimizer, trainonce.CompositeLoss(TERMS))
+    trainonce.attach(optimizer, trainonce.CompositeLoss(TERMS, units="gradient"))
+
+
+def test_the_paper_s_signal_works_in_units():
+    """The exponents' gradient compares the losses in units, whatever their raw scale."""
+
+    def run(factor):
+        model, criterion, optimizer = make(dtype=torch.float64, signal="loss", init=0.5)
+        train(model, criterion, optimizer, batches(10, torch.float64), factors=(1, factor, 1))
+        return criterion.exponents
+
+    assert run(1.0)[0] != math.log(0.5)
+    torch.testing.assert_close(run(1.0), run(100.0))
+
+
+def test_a_runaway_is_named():
+    model, criterion, optimizer = make(GradientUnits(blend=1.0, limit=1e6, keep=0.0))
+
+    def run():
+        for step, x in enumerate(batches(12)):
+            losses = model(x)
+            optimizer.zero_grad()
+            criterion(losses | {"flat": losses["flat"] * 10.0 ** -min(step, 8)}).backward()
+            optimizer.step()
+
+    with pytest.warns(trainonce.health.Runaway, match="'flat' has all but vanished"):
+        run()
+
+
+def test_other_scales_are_no_concern_in_units(recwarn):
+    train(*make(), batches(12), factors=(1, 1e4, 1e-4))
+    train(*make(signal="loss"), batches(12), factors=(1, 1e4, 1e-4))
+    assert not [w for w in recwarn if w.category is trainonce.health.OtherScale]
