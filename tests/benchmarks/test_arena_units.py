@@ -8,6 +8,7 @@ from _arena_alone import Alone, distance
 from _arena_toy import TOY
 from torch import tensor
 
+import trainonce
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules import unit_arithmetic as units
 from benchmarks.arena.stack import Stack
@@ -144,3 +145,26 @@ def test_the_two_normalisations():
     assert units.normalise(ratio, 1.0, False).tolist() == pytest.approx([0.25, 0.75])
     assert units.normalise(ratio, 1.0, True).tolist() == pytest.approx([0.5, 1.5])
     assert units.normalise(ratio, 0.0, False).tolist() == pytest.approx([1.0, 0.0])
+
+
+@pytest.mark.parametrize("settings", [{}, {"travel": 4.0}, {"place": "last"}, {"travel": 0.3, "clock": "log"}])
+def test_the_library_trains_as_the_arena_does(settings):
+    """CompositeLoss with gradient units, its shared parameters found by itself, against a model of the stack."""
+    stack = Stack(TOY, [Point("units", settings)], [1, 2], dtype=torch.float64, variant=Variant(steps=STEPS))
+    stack.train()
+    alone = Alone(2, STEPS)
+    length = None if settings.get("clock") == "log" else STEPS
+    criterion = trainonce.CompositeLoss(
+        TOY.terms,
+        units=trainonce.GradientUnits(shared=settings.get("place", "all")),
+        signal=trainonce.HeldOut(length, settings.get("travel", 0.0)),
+    ).double()
+    step = alone.optimizer()
+    trainonce.attach(step, criterion)
+    for _ in range(STEPS):
+        losses = alone.losses()
+        criterion.held_out(lambda: TOY.held_out(alone.model, alone.data, alone.draw))
+        step.zero_grad()
+        criterion(losses).backward()
+        step.step()
+    assert distance(stack, 1, 0, alone.model) < CLOSE
