@@ -29,7 +29,15 @@ class CallState:
         self.places: tuple[Tensor, ...] = ()  # where the next call measures, if the user named tensors
         self.held_out: Callable[[], Tensor] | None = None  # the loss that the next measurement compares with
         self._zero: Tensor | None = None
+        self._held: tuple[object, Tensor] | None = None
         self._patterns: dict[tuple[int, ...], Present] = {}
+
+    def held(self, key: object, compute: Callable[[], Tensor]) -> Tensor:
+        """What is computed of things that seldom change; ``key`` tells whether they have."""
+        if self._held is None or self._held[0] != key:
+            with torch.inference_mode(False), torch.no_grad():  # also in validation: training saves it for backward
+                self._held = key, compute()
+        return self._held[1]
 
     def take_places(self) -> tuple[Tensor, ...]:
         """The named tensors, for this call only: they belong to its graph."""

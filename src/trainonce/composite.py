@@ -171,7 +171,8 @@ class CompositeLoss(nn.Module):
         if self.meter is not None:
             if tracking:
                 self._measure(given, where)
-            in_units = in_units * self._per_unit(values.present)
+            if self.learned:
+                in_units = in_units * self._per_unit(values.present)
         if tracking:
             self._note(Values(values.losses.detach(), values.present))
         weights = self._live_weights(exponents, values.present)
@@ -189,6 +190,8 @@ class CompositeLoss(nn.Module):
 
     def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
         """The weights, differentiable in the exponents that this call may move."""
+        if self.meter is not None and not self.learned:
+            return self._held_weights(self.meter, exponents)
         mu: Tensor = exponents
         if type(mu) is not nn.Parameter:
             mu = distributed.unshard(mu)
@@ -203,8 +206,6 @@ class CompositeLoss(nn.Module):
             mu = torch.where(present.mask[1:], mu, mu.detach())
         if self.scale != 1.0:
             mu = mu.detach() + (mu - mu.detach()) / self.scale
-        if not self.learned:
-            return self._shares_at(mu)
         if torch.compiler.is_compiling():
             return functional.weights(mu)
         return functional.weights_with(self._call_state.base_exponent(mu), mu)
@@ -234,6 +235,14 @@ class CompositeLoss(nn.Module):
         moved = self.meter.drift.move(self._full_exponents(), measured, self.meter.steps, group)
         with torch.no_grad():
             self.exponents.copy_(distributed.shard_like(moved, self.exponents))
+
+    def _held_weights(self, meter: UnitMeter, exponents: nn.Parameter) -> Tensor:
+        """The weights of the raw losses, not learned: computed anew only when something they depend on has changed."""
+        if torch.compiler.is_compiling():
+            return self._shares_at(self._full_exponents()) * self._per_unit()
+        parts = (exponents, meter.norms, meter.peaks, meter.risen)
+        key = tuple((id(part), part._version, part.device) for part in parts)
+        return self._call_state.held(key, lambda: self._shares_at(self._full_exponents()) * self._per_unit())
 
     def _per_unit(self, present: Present | None = None) -> Tensor:
         """What each raw loss is multiplied by to be in units: 1 for the base, less for terms that are coming in."""

@@ -153,6 +153,39 @@ def test_validation_neither_measures_nor_counts():
     assert_same(criterion.state_dict(), before)
 
 
+def test_validation_in_inference_mode_does_not_spoil_the_next_step():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(2))
+    with torch.inference_mode():
+        criterion(model(batches(1)[0]))
+    train(model, criterion, optimizer, batches(1))
+    criterion.meter.next = 10**9
+    with torch.inference_mode():
+        criterion(model(batches(1)[0]))
+    criterion(model(batches(1)[0])).backward()
+
+
+def test_the_weights_of_the_sum_follow_whatever_changes_them():
+    model, criterion, optimizer = make(GradientUnits(rise=0), dtype=torch.float64)
+    x = batches(1, torch.float64)[0]
+
+    def slopes():
+        losses = [loss.detach().requires_grad_() for loss in model(x).values()]
+        criterion.meter.next = 10**9
+        return torch.stack(torch.autograd.grad(criterion(losses), losses))
+
+    train(model, criterion, optimizer, [x])
+    for change in (
+        lambda: None,
+        lambda: criterion.exponents.detach().fill_(0.7),
+        lambda: criterion.meter.peaks.mul_(torch.tensor([[1.0, 2.0]], dtype=torch.float64)),
+        lambda: criterion.load_state_dict(criterion.state_dict() | {"exponents": torch.tensor([-1.0, 1.0])}),
+        lambda: criterion.reset_parameters(),
+    ):
+        change()
+        torch.testing.assert_close(slopes(), criterion.weights * criterion.total)
+
+
 def test_freeze_holds_the_units():
     model, criterion, optimizer = make()
     train(model, criterion, optimizer, batches(3))
