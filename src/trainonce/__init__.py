@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trainonce.optim import SGDW as SGDW
     from trainonce.parameters import keep_out as keep_out
     from trainonce.parameters import model_parameters as model_parameters
+    from trainonce.scouts import Scouts as Scouts
     from trainonce.units import GradientUnits as GradientUnits
     from trainonce.units import HeldOut as HeldOut
 else:
@@ -44,6 +45,7 @@ else:
             "HeldOut": "units",
             "History": "history",
             "ReplayLoss": "fixed",
+            "Scouts": "scouts",
             "attach": "attachment",
             "keep_out": "parameters",
             "model_parameters": "parameters",
@@ -62,6 +64,7 @@ __all__ = [
     "HeldOut",
     "History",
     "ReplayLoss",
+    "Scouts",
     "attach",
     "functional",
     "health",

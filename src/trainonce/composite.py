@@ -240,7 +240,7 @@ class CompositeLoss(nn.Module):
         """The weights of the raw losses, not learned: computed anew only when something they depend on has changed."""
         if torch.compiler.is_compiling():
             return self._shares_at(self._full_exponents()) * self._per_unit()
-        parts = (exponents, meter.norms, meter.peaks, meter.risen)
+        parts = (exponents, meter.norms, meter.peaks, meter.risen, meter.asked)
         key = tuple((id(part), part._version, part.device) for part in parts)
         return self._call_state.held(key, lambda: self._shares_at(self._full_exponents()) * self._per_unit())
 

@@ -174,6 +174,27 @@ class History:
             self._send()
             self._collect()
 
+    def mark(self) -> tuple[int, int]:
+        """A place to :meth:`rewind` to: the number of the last row, and the length of the file."""
+        self.flush()
+        return self._last, self.path.stat().st_size if self.path is not None and _is_first_rank() else 0
+
+    def rewind(self, mark: tuple[int, int]) -> Tensor:
+        """Take away the rows after a mark and return them, for training that goes back; :meth:`extend` adds them."""
+        self.flush()
+        last, length = mark
+        kept = bisect.bisect_right(self._steps, last)
+        table = self._table()
+        self._done, taken = [table[:kept]], table[kept:]
+        self._steps, self._last, self._cut = self._steps[:kept], last, length
+        self._write([])
+        return taken
+
+    def extend(self, rows: Tensor) -> None:
+        """Add rows that :meth:`rewind` took away."""
+        self.flush()
+        self._keep(rows)
+
     def columns(self) -> dict[str, list[Any]]:
         """All rows as named columns.
 
@@ -239,7 +260,9 @@ class History:
         if self._coming is None:
             return
         block, self._coming = self._coming.value(), None
-        block = block[block[:, -1] != Mark.SKIPPED]
+        self._keep(block[block[:, -1] != Mark.SKIPPED])
+
+    def _keep(self, block: Tensor) -> None:
         steps = range(self._last + 1, self._last + 1 + len(block))
         self._last += len(block)
         self._done.append(block)

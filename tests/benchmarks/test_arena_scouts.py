@@ -4,9 +4,12 @@ import dataclasses
 
 import pytest
 import torch
+from _arena_alone import Alone, distance, wide
 from _arena_toy import TOY
 
+import trainonce
 from benchmarks.arena import records
+from benchmarks.arena.draws import OFFSET
 from benchmarks.arena.rules import Point
 from benchmarks.arena.scouts import DROPPED, Scouting, Scouts
 from benchmarks.arena.stack import Stack
@@ -95,3 +98,41 @@ def test_records_name_the_answers():
     assert [r["settings"] for r in made[:2]] == [{}, {"travel": 4.0}]
     assert all(r["cost"] == pytest.approx(1.4) and len(r["answers"]) == 1 for r in made)
     assert len({records.key(r) for r in made}) == 4
+
+
+@pytest.mark.parametrize(("margin", "errors"), [(1e9, 2.0), (-1e9, 0.0)])
+def test_the_library_s_scouts_are_the_arena_s(margin, errors):
+    """A training with trainonce.Scouts against a group of the stack, without a change and with one."""
+    arena = Scouts(at=(0.2, 0.6), length=(0.2, 0.2), errors=errors, margin=margin)
+    found = Scouting(TOY, arena, [{}], [2], dtype=torch.float64)
+    found.train()
+
+    alone = Alone(2, TOY.steps)
+    generator = torch.Generator().manual_seed(OFFSET + 2)
+    draws = [wide(TOY.draw(generator)) for _ in range(TOY.steps)]
+    criterion = trainonce.CompositeLoss(TOY.terms, units="gradient").double()
+    step = torch.optim.Adam(alone.model.parameters(), lr=TOY.lr, betas=TOY.betas)
+    trainonce.attach(step, criterion)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(step, TOY.steps)
+    scouts = trainonce.Scouts(
+        criterion,
+        TOY.steps,
+        [alone.model, step, schedule],
+        higher=False,
+        at=arena.at,
+        length=0.2,
+        errors=errors,
+        margin=margin,
+    )
+    for at in scouts:
+        step.zero_grad()
+        criterion(TOY.losses(alone.model, alone.data, draws[at])).backward()
+        step.step()
+        schedule.step()
+        if scouts.wants_score:
+            with torch.no_grad():
+                scouts.score(TOY.score(alone.model, alone.data, "validation").item())
+    changes = ["as it is", *(f"without {term}" for term in TOY.terms[1:])]
+    first = changes[found.answers[0][0, 0]]
+    assert scouts.answers[0].chosen == first
+    assert distance(found.stack, 0, 0, alone.model) < 1e-9

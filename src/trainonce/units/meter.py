@@ -33,6 +33,7 @@ class UnitMeter(nn.Module):
     scale: Tensor
     streak: Tensor
     risen: Tensor
+    asked: Tensor
 
     def __init__(self, terms: int, settings: GradientUnits, held_out: HeldOut | None, dtype: torch.dtype) -> None:
         super().__init__()
@@ -43,6 +44,7 @@ class UnitMeter(nn.Module):
         for name in ("scale", "streak"):
             self.register_buffer(name, torch.empty((), dtype=dtype))
         self.register_buffer("risen", torch.empty(terms - 1, dtype=dtype), persistent=False)
+        self.register_buffer("asked", torch.empty(terms - 1, dtype=dtype))  # what scouts add to the exponents
         self._place: list[Tensor] = []
         self._look = 0  # the measurement that looks for the shared parameters again
         self._measured = 0
@@ -55,6 +57,7 @@ class UnitMeter(nn.Module):
             self.peaks.fill_(torch.nan)
             self.scale.fill_(LARGEST_SCALE)
             self.streak.zero_()
+            self.asked.zero_()
         self.steps = 0  # optimizer steps so far
         self.next = 0  # the step of the next measurement
         self.since = [NEVER] * len(self.norms)  # the step at which each auxiliary term was first measured
@@ -151,8 +154,8 @@ class UnitMeter(nn.Module):
         return rule.ratios(self.norms, self.peaks, self.settings.blend, self.settings.limit)
 
     def factors(self) -> Tensor:
-        """The same for the sum: terms that are coming in have less."""
-        return self.ratios() * self.risen
+        """The same for the sum: less for terms that are coming in, almost none for those that scouts dropped."""
+        return self.ratios() * self.risen * self.asked.exp()
 
     def growth(self) -> Tensor:
         """How much larger each auxiliary weight is than the ratio of the peaks; NaN for a term without a unit."""
@@ -186,6 +189,7 @@ def saved_units(prefix: str) -> dict[str, Callable[[list[int]], list[int]]]:
     return {
         f"{prefix}norms": rows,
         f"{prefix}peaks": rows,
+        f"{prefix}asked": rows,
         f"{prefix}_extra_state": lambda order: [0, 1, *(i + 1 for i in order[1:])],
         f"{prefix}drift.products": lambda order: order,
         f"{prefix}drift.squares": lambda order: order,

@@ -1,0 +1,231 @@
+"""Scouts: short branches of a training that ask whether a term is better dropped, or put back."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import statistics
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from trainonce.text import is_number, is_positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from trainonce.composite import CompositeLoss
+    from trainonce.history import History
+
+__all__ = ["Answer", "Scouts"]
+
+DROPPED = math.log(1e-6)  # what is added to the exponent of a dropped term
+
+
+class Part(Protocol):
+    """What has a state: a model, an optimizer, a scheduler."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a scout asked and found: the mean score of each change, by its name, and which one the training took."""
+
+    step: int
+    scores: Mapping[str, float]
+    chosen: str
+
+
+class Scouts:
+    """The steps of a training, with branches that try it without a term for a while.
+
+    Iterate over it in place of ``range(steps)``. At the start of a branch the state is kept; then the same steps come
+    several times, as the training is and under each change: without one of the auxiliary terms, or with one that was
+    dropped before. Near the end of each, :attr:`wants_score` asks for a score on held-out data. A change that is
+    clearly better is what the training goes on from. The base's weight is the same in all branches, so that dropping a
+    term does not change the steps that the base alone would make.
+
+    :param criterion: A :class:`CompositeLoss` in gradient units, attached.
+    :param steps: The length of the training.
+    :param parts: What the training changes, besides the criterion: model, optimizer, scheduler, and whatever else has a
+        ``state_dict``. Random states of torch are kept too. Batches have to depend on the step alone.
+    :param higher: Whether a higher score is better.
+    :param at: When branches start, as parts of the training.
+    :param length: How long each is, as a part of the training.
+    :param errors: A change must be better by so many standard errors of the readings,
+    :param margin: and by this part of the score besides.
+    :param readings: How often the score is read, over the second half of a branch.
+
+    >>> import trainonce
+    >>> model = torch.nn.Linear(2, 1)
+    >>> criterion = trainonce.CompositeLoss(["fit", "noise"], units="gradient")
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> _ = trainonce.attach(optimizer, criterion)
+    >>> scouts = Scouts(criterion, 100, [model, optimizer], higher=False)
+    >>> x, count = torch.eye(2), 0
+    >>> for step in scouts:
+    ...     optimizer.zero_grad()
+    ...     error = (model(x) - 1).square().mean()
+    ...     criterion(fit=error, noise=(model(x) + 5 * (-1) ** step).square().mean()).backward()
+    ...     _ = optimizer.step()
+    ...     count += 1
+    ...     if scouts.wants_score:
+    ...         scouts.score(error.item())
+    >>> count, scouts.answers[0].chosen
+    (116, 'without noise')
+    """
+
+    def __init__(
+        self,
+        criterion: CompositeLoss,
+        steps: int,
+        parts: Iterable[Part],
+        *,
+        higher: bool,
+        at: Sequence[float] = (0.1, 0.35),
+        length: float = 0.08,
+        errors: float = 2.0,
+        margin: float = 0.01,
+        readings: int = 5,
+    ) -> None:
+        if criterion.meter is None or criterion.learned:
+            raise ValueError("Scouts need a criterion with units='gradient', whose weights the loss does not move.")
+        if not all(is_number(moment) and 0 <= moment < 1 for moment in at) or not is_positive(length) or length > 1:
+            raise ValueError(f"Scouts need moments and a length between 0 and 1; got at={at!r}, length={length!r}.")
+        if steps < 1 or readings < 2:
+            raise ValueError(f"Scouts need a step and two readings at least; got steps={steps}, readings={readings}.")
+        self.criterion, self.steps, self.higher = criterion, steps, higher
+        self.errors, self.margin = errors, margin
+        self.answers: list[Answer] = []
+        self.done = 0  # steps of the training itself
+        self._parts: list[Part] = [*parts, criterion]
+        self._length = max(2 * readings, round(length * steps))
+        self._moments = sorted({round(moment * steps) for moment in at})
+        half = max(1, round(self._length / 2))
+        self._reading_steps = {self._length - 1 - round(half * i / readings) for i in range(readings)}
+        self._readings: list[float] = []
+        self._wanted = False
+        if any(b - a < self._length for a, b in zip(self._moments, [*self._moments[1:], steps], strict=True)):
+            raise ValueError(
+                f"The branches of {self._length} steps at {self._moments} overlap, or reach beyond {steps}."
+            )
+
+    # The loop
+
+    def __iter__(self) -> Iterator[int]:
+        while self.done < self.steps:
+            if self.done in self._moments:
+                yield from self._branch()
+            else:
+                yield self.done
+                self.done += 1
+
+    def _branch(self) -> Iterator[int]:
+        begin, start = self.done, self._save()
+        history = None if self.criterion.attachment is None else self.criterion.attachment.history
+        mark = None if history is None else history.mark()
+        found: list[tuple[str, list[float], Any, Any]] = []
+        for name, asked in self._changes():
+            self._load(start)
+            self._ask(asked)
+            self._readings = []
+            for offset in range(self._length):
+                self._wanted = offset in self._reading_steps
+                yield begin + offset
+                if self._wanted:
+                    self._wanted = False
+                    raise RuntimeError("scouts.wants_score asked for a score that scouts.score was not given.")
+            rows = None if history is None or mark is None else history.rewind(mark)
+            found.append((name, self._readings, self._save(), rows))
+        self._decide(begin, found, history)
+        self.done = begin + self._length
+
+    @property
+    def wants_score(self) -> bool:
+        """Whether :meth:`score` is to be called after this step."""
+        return self._wanted
+
+    def score(self, value: float) -> None:
+        """Tell the score on held-out data, of the model as it is after this step."""
+        if not self._wanted:
+            raise RuntimeError("scouts.score is for the steps at which scouts.wants_score is true.")
+        self._readings.append(float(value))
+        self._wanted = False
+
+    # What is asked, and what is answered
+
+    def _changes(self) -> list[tuple[str, list[float]]]:
+        """Each change by its name, with what is added to the exponents; first none."""
+        assert self.criterion.meter is not None
+        now = self.criterion.meter.asked.tolist()
+        changes = [("as it is", now)]
+        for i, term in enumerate(self.criterion.terms[1:]):
+            dropped = now[i] != 0
+            changed = [*now[:i], 0.0 if dropped else DROPPED, *now[i + 1 :]]
+            changes.append((f"with {term} again" if dropped else f"without {term}", changed))
+        return changes
+
+    def _ask(self, asked: Sequence[float]) -> None:
+        assert self.criterion.meter is not None
+        for i, value in enumerate(asked):
+            self.criterion.meter.asked[i] = value
+
+    def _decide(self, step: int, found: Sequence[tuple[str, list[float], Any, Any]], history: History | None) -> None:
+        """Go on from the best change, if it is clearly better than none."""
+        best = choose([readings for _, readings, _, _ in found], self.higher, self.errors, self.margin)
+        name, _, state, rows = found[best]
+        self._load(state)
+        if history is not None and rows is not None:
+            history.extend(rows)
+        self.answers.append(Answer(step, {n: statistics.fmean(readings) for n, readings, _, _ in found}, name))
+
+    # States
+
+    def _save(self) -> Any:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return copy.deepcopy([part.state_dict() for part in self._parts]), torch.get_rng_state(), cuda
+
+    def _load(self, saved: Any) -> None:
+        states, random, cuda = saved
+        for part, state in zip(self._parts, states, strict=True):
+            part.load_state_dict(copy.deepcopy(state))
+        torch.set_rng_state(random)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is; save it between the steps of the training itself, not in a branch."""
+        return {"done": self.done, "answers": [dataclasses.asdict(answer) for answer in self.answers]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.done = state["done"]
+        self.answers = [Answer(**answer) for answer in state["answers"]]
+
+
+def choose(readings: Sequence[Sequence[float]], higher: bool, errors: float, margin: float) -> int:
+    """Which of the changes is clearly better than the first, which is none; 0 if none of them is.
+
+    One with a reading that is not finite never is, and any other is better than a first that diverged.
+
+    >>> choose([[80.0, 81.0], [79.0, 80.0], [85.0, 86.5]], higher=True, errors=2.0, margin=0.01)
+    2
+    """
+    sign = 1 if higher else -1
+    first = [sign * value for value in readings[0]]
+    best, lead = 0, 0.0
+    for index, others in enumerate(readings[1:], start=1):
+        if not all(map(math.isfinite, others)):
+            continue
+        if not all(map(math.isfinite, first)):
+            return index
+        ahead = [sign * value - mine for value, mine in zip(others, first, strict=True)]
+        mean = statistics.fmean(ahead)
+        error = statistics.stdev(ahead) / math.sqrt(len(ahead))
+        needed = errors * error + margin * abs(statistics.fmean(first))
+        if mean > needed and mean > lead:
+            best, lead = index, mean
+    return best

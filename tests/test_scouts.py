@@ -1,0 +1,204 @@
+"""Branches of a plain training loop: what is repeated, what is kept, what is chosen."""
+
+import copy
+
+import pytest
+import torch
+
+import trainonce
+from tests.units._task import TERMS, batches, make
+from trainonce.scouts import DROPPED, Scouts, choose
+
+STEPS = 100
+
+
+def loop(made, data, scouts, score, seen=None):
+    model, criterion, optimizer = made
+    for step in scouts:
+        if seen is not None:
+            seen.append(step)
+        optimizer.zero_grad()
+        criterion(model(data[step])).backward()
+        optimizer.step()
+        if scouts.wants_score:
+            scouts.score(score(criterion))
+
+
+def scouts_of(made, **options):
+    model, criterion, optimizer = made
+    return Scouts(criterion, STEPS, [model, optimizer], higher=True, **options)
+
+
+def is_dropped(criterion, term):
+    return criterion.meter.asked[TERMS.index(term) - 1] != 0
+
+
+def test_the_steps_of_a_branch_come_once_for_each_change():
+    made, seen = make(), []
+    loop(made, batches(STEPS), scouts_of(made, at=(0.1,), length=0.1), lambda criterion: 1.0, seen)
+    branch = list(range(10, 20))
+    assert seen == [*range(10), *branch, *branch, *branch, *range(20, STEPS)]
+
+
+def test_without_a_better_change_the_training_is_the_plain_one_bit_for_bit():
+    data = batches(STEPS)
+    with_scouts, plain = make(), make()
+    scouts = scouts_of(with_scouts)
+    loop(with_scouts, data, scouts, lambda criterion: 1.0)
+    for x in data:
+        plain[2].zero_grad()
+        plain[1](plain[0](x)).backward()
+        plain[2].step()
+    for a, b in zip(with_scouts[0].parameters(), plain[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert [answer.chosen for answer in scouts.answers] == ["as it is", "as it is"]
+
+
+def test_a_better_change_is_taken_and_later_taken_back():
+    made = make()
+    scouts = scouts_of(made, at=(0.1, 0.4))
+    kept = []
+
+    def score(criterion):
+        first = not scouts.answers
+        kept.append(criterion.weights[0].item() * criterion.total.item())
+        return float(is_dropped(criterion, "flat") == first)
+
+    loop(made, batches(STEPS), scouts, score)
+    assert [answer.chosen for answer in scouts.answers] == ["without flat", "with flat again"]
+    assert made[1].meter.asked.tolist() == [0, 0]
+    assert kept == pytest.approx([1 / 3] * len(kept))  # the base's weight, in every branch
+
+
+def test_a_dropped_term_has_next_to_no_weight():
+    made = make()
+    scouts = scouts_of(made, at=(0.1,))
+    loop(made, batches(STEPS), scouts, lambda criterion: float(is_dropped(criterion, "twice")))
+    _, criterion, _ = made
+    assert criterion.meter.asked.tolist() == pytest.approx([DROPPED, 0])
+    assert criterion.weights[1] < 1e-4
+    assert scouts.answers[0].scores == {"as it is": 0.0, "without twice": 1.0, "without flat": 0.0}
+
+
+def test_the_history_holds_the_branch_that_was_taken(tmp_path):
+    made = make()
+    _model, criterion, optimizer = made
+    criterion.attachment.remove()
+    history = trainonce.History(tmp_path / "history.jsonl")
+    trainonce.attach(optimizer, criterion, history=history)
+    loop(made, batches(STEPS), scouts_of(made, at=(0.1,)), lambda criterion: float(is_dropped(criterion, "twice")))
+    history.flush()
+    for columns in (history.columns(), trainonce.History.load(tmp_path / "history.jsonl").columns()):
+        assert columns["step"] == list(range(1, STEPS + 1))
+        weights = columns["weight/twice"]
+        assert weights[8] > 1e-3
+        assert max(weights[10:]) < 1e-4
+
+
+def test_random_states_are_those_of_the_start_in_every_branch():
+    made = make()
+    drawn = {}
+    model, criterion, optimizer = made
+    scouts = scouts_of(made, at=(0.1,), length=0.1)
+    for step in scouts:
+        drawn.setdefault(step, []).append(torch.rand(()).item())
+        criterion(model(batches(1)[0])).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if scouts.wants_score:
+            scouts.score(1.0)
+    assert all(len(set(values)) == 1 for values in drawn.values())
+    assert len(drawn[15]) == 3
+    assert len({values[0] for values in drawn.values()}) == STEPS
+
+
+def test_a_saved_training_goes_on_between_branches():
+    data = batches(STEPS)
+
+    def score(criterion):
+        return float(is_dropped(criterion, "twice"))
+
+    whole = make()
+    loop(whole, data, scouts_of(whole), score)
+    first = make()
+    scouts = scouts_of(first)
+    model, criterion, optimizer = first
+    for step in scouts:
+        optimizer.zero_grad()
+        criterion(model(data[step])).backward()
+        optimizer.step()
+        if scouts.wants_score:
+            scouts.score(score(criterion))
+        if step == 25:
+            saved = copy.deepcopy([part.state_dict() for part in first])
+            scouts.done += 1  # the step is made
+            place = scouts.state_dict()
+            break
+    second = make()
+    again = scouts_of(second)
+    for part, state in zip(second, saved, strict=True):
+        part.load_state_dict(state)
+    again.load_state_dict(place)
+    loop(second, data, again, score)
+    for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert len(again.answers) == 2
+
+
+@pytest.mark.parametrize(
+    ("readings", "higher", "expected"),
+    [
+        ([[80, 81, 82], [90, 91, 92]], True, 1),
+        ([[80, 81, 82], [90, 91, 92]], False, 0),
+        ([[80, 81, 82], [80.1, 81.1, 82.1]], True, 0),  # within the margin
+        ([[80, 81, 82], [70, 90, 110]], True, 0),  # better in the mean, but not clearly
+        ([[80, 81, 82], [90, 91, 92], [95, 96, 97]], True, 2),
+        ([[5.0, 5.1, 5.2], [4.0, 4.1, 4.2]], False, 1),
+        ([[80, 81], [float("nan"), 99]], True, 0),
+        ([[float("nan"), 81], [float("inf"), 99], [1, 2]], True, 2),
+    ],
+)
+def test_what_is_clearly_better(readings, higher, expected):
+    assert choose(readings, higher, errors=2.0, margin=0.01) == expected
+
+
+# Misuse
+
+
+def test_scouts_need_units_that_the_loss_does_not_move():
+    for options in ({"units": "raw"}, {"signal": "loss"}):
+        made = make(**options)
+        with pytest.raises(ValueError, match="Scouts need a criterion with units='gradient'"):
+            scouts_of(made)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"at": (1.0,)}, "between 0 and 1"),
+        ({"length": 0.0}, "between 0 and 1"),
+        ({"readings": 1}, "two readings at least"),
+        ({"at": (0.1, 0.15)}, "overlap"),
+        ({"at": (0.95,)}, "reach beyond 100"),
+    ],
+)
+def test_wrong_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        scouts_of(make(), **options)
+
+
+def test_a_score_that_is_not_given_or_not_asked_for():
+    made = make()
+    model, criterion, optimizer = made
+    scouts = scouts_of(made, at=(0.0,))
+
+    def run():
+        for _step in scouts:
+            optimizer.zero_grad()
+            criterion(model(batches(1)[0])).backward()
+            optimizer.step()
+
+    with pytest.raises(RuntimeError, match="was not given"):
+        run()
+    with pytest.raises(RuntimeError, match="for the steps at which"):
+        scouts_of(make()).score(1.0)
