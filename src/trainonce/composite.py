@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from trainonce import checkpoint, distributed, functional, health
 from trainonce.call_state import CallState
 from trainonce.health import watch
+from trainonce.readback import is_capturing
 from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
 from trainonce.text import is_positive, quoted
 from trainonce.units import GradientUnits, HeldOut, UnitMeter, saved_units
@@ -217,6 +218,11 @@ class CompositeLoss(nn.Module):
         """Measure the units if it is time to; outside of any graph, since time is counted on the host."""
         assert self.meter is not None
         places = self._call_state.take_places()
+        if not self._frozen and is_capturing(self.meter.norms):
+            raise RuntimeError(
+                "Gradient units cannot be measured inside a CUDA graph: replaying it runs no Python, which counts the "
+                "steps. Call criterion.freeze() before the capture, or keep the criterion out of the graph."
+            )
         if not self._frozen and self.meter.is_due(where):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
             attachment = self._attachment

@@ -172,7 +172,7 @@ class Scouts:
     def _ask(self, asked: Sequence[float]) -> None:
         assert self.criterion.meter is not None
         for i, value in enumerate(asked):
-            self.criterion.meter.asked[i] = value
+            self.criterion.meter.asked[i].fill_(value)
 
     def _decide(self, step: int, found: Sequence[tuple[str, list[float], Any, Any]], history: History | None) -> None:
         """Go on from the best change, if it is clearly better than none."""

@@ -81,7 +81,8 @@ class UnitMeter(nn.Module):
         """Let the terms come in: each from 0 to its weight, over the steps since it was first measured."""
         for i, since in enumerate(self.since):
             begun = since != NEVER and self.settings.rise > 0
-            self.risen[i] = min(1.0, (self.steps - since) / self.settings.rise) if begun else float(since != NEVER)
+            value = min(1.0, (self.steps - since) / self.settings.rise) if begun else float(since != NEVER)
+            self.risen[i].fill_(value)  # self.risen[i] = value would wait for a GPU
 
     def _auxiliary(self, where: tuple[int, ...] | None) -> Sequence[int]:
         """The terms that a batch can measure: all but the base, if the base is there."""
