@@ -169,8 +169,10 @@ class Attachment:
         return optimizer
 
     def model_parameters(self) -> list[Tensor]:
-        """What the optimizer trains besides the exponents."""
-        return [p for group in self.optimizer.param_groups for p in group["params"] if p is not self._exponents]
+        """What the optimizer trains besides the exponents; nothing once it is gone."""
+        optimizer = self._optimizer()
+        groups = [] if optimizer is None else optimizer.param_groups
+        return [p for group in groups for p in group["params"] if p is not self._exponents]
 
     @property
     def group(self) -> dict[str, Any]:

@@ -345,7 +345,8 @@ class CompositeLoss(nn.Module):
         fewer and fewer steps; then its gradient is compared with those of the terms, and terms that point the same way
         gain weight. It should be the base loss, or any differentiable stand-in of your metric. Data that also chooses
         between models will do: every point of a grid uses it too. ``loss`` runs the model as it is, in training mode.
-        Criteria that have no use for it ignore it, so that a loop works with any.
+        Criteria that have no use for it ignore it, so that a loop works with any: fixed ones, those in raw units, and a
+        travel of 0.
 
         :param loss: A function that computes the loss, with its graph.
 
@@ -359,7 +360,8 @@ class CompositeLoss(nn.Module):
         >>> criterion.exponents.requires_grad
         False
         """
-        if self.meter is not None and self.meter.drift is not None:
+        drift = None if self.meter is None else self.meter.drift
+        if drift is not None and drift.settings.travel != 0:
             self._call_state.held_out = loss
 
     def _held_out_loss(self, places: tuple[Tensor, ...]) -> Callable[[], Tensor] | None:

@@ -219,7 +219,11 @@ class History:
         n, table = len(self.terms), self._table()
         called = table[table[:, -1] == Mark.CALLED]
         weights = called[:, n : 2 * n]
-        return weights * called[:, -2:-1] if self.units else weights
+        if not self.units:
+            return weights
+        sums = weights * called[:, -2:-1]
+        narrow = torch.equal(weights.float().to(weights.dtype), weights)  # recorded in float32, also if read as float64
+        return sums.float().to(sums.dtype) if narrow else sums
 
     def _table(self) -> Tensor:
         """All rows: the columns of :func:`_columns`, then the mark."""

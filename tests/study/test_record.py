@@ -9,7 +9,7 @@ import torch
 
 import trainonce
 from trainonce.study import Record, Summary
-from trainonce.study.record import FORMAT, SHORT_FORMAT, as_json, read_weighting
+from trainonce.study.record import FORMAT, NEWEST, as_json, read_weighting
 from trainonce.study.store import Store
 from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
 
@@ -61,11 +61,25 @@ def test_records_are_written_in_the_present_format_with_present_names():
     assert (content["format"], content["point"]["preset"]) == (FORMAT, "softplus")
 
 
+def test_gradient_units_are_of_a_format_that_says_so(tmp_path):
+    """trainonce 0.1.0 would take their lines for damaged ones."""
+    units = Learned(1.0, units="gradient", drift=4)
+    for weighting in (units, Replay(units), Final(units)):
+        record = Record("a" * 20, "line", weighting, 0, "done", weights=[0.5, 0.5], total=3.0)
+        content = json.loads(json.dumps(record.to_json()))
+        assert content["format"] == NEWEST
+        found = Record.from_json(content)
+        assert (found.weighting, found.weights, found.total) == (weighting, (0.5, 0.5), 3.0)
+        plan = {"name": "p", "kind": "learned", "points": [weighting.to_json()]}
+        Store(tmp_path).write_manifest({"task": {}, "plans": [plan]})
+        assert Store(tmp_path).read_manifest()["format"] == NEWEST
+
+
 def test_a_record_of_a_newer_trainonce_is_one_sentence_and_not_a_damaged_line(tmp_path):
     store = Store(tmp_path)
     store.append(Record("a" * 20, "line", Fixed.of((1.0, 1.0)), 0, "done"))
     with store.trials.open("a") as file:
-        file.write(line({"kind": "not known yet"}, format=FORMAT + 1))
+        file.write(line({"kind": "not known yet"}, format=NEWEST + 1))
     with pytest.raises(ValueError, match=r"trials\.jsonl: line 2 was written by a newer trainonce .*Update trainonce"):
         store.read_all()
 
@@ -81,7 +95,7 @@ def test_a_format_that_is_no_number_is_a_damaged_line(found, tmp_path):
 def test_a_manifest_of_a_newer_trainonce_is_the_same_sentence(tmp_path):
     Store(tmp_path).write_manifest({"task": {}, "plans": []})
     path = tmp_path / "study.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {SHORT_FORMAT + 1}'))
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {NEWEST + 1}'))
     with pytest.raises(ValueError, match=r"study\.json was written by a newer trainonce .*Update trainonce"):
         Summary.read(tmp_path)
 

@@ -100,6 +100,17 @@ def test_the_loss_is_evaluated_only_when_a_measurement_is_near(after):
     assert criterion.exponents.abs().max() > 0
 
 
+def test_a_travel_of_0_evaluates_nothing():
+    model, criterion, optimizer = make(signal=trainonce.HeldOut(travel=0))
+    plain, other, steps = make()
+    for x in batches(5):
+        criterion.held_out(lambda: pytest.fail("evaluated"))
+        train(model, criterion, optimizer, [x])
+        train(plain, other, steps, [x])
+    assert all(map(torch.equal, model.parameters(), plain.parameters()))
+    assert torch.equal(criterion.weights, other.weights)
+
+
 def test_without_held_out_data_the_exponents_rest():
     _, criterion, _ = made = make()
     train(*made, batches(30))

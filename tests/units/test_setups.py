@@ -246,6 +246,13 @@ def test_two_optimizers(holds, expected):
     torch.testing.assert_close(criterion.units, expected)
 
 
+def test_an_optimizer_that_is_gone_does_not_stand_in_the_way():
+    model, criterion, optimizer = make()
+    del optimizer
+    criterion(model(batches(1)[0]))
+    assert criterion.units[1] != 1
+
+
 def test_another_network_that_the_losses_pass_through_does_not_count():
     """A critic's parameters are reached by every term, but another optimizer trains them."""
     model, critic = Heads(), nn.Linear(1, 1)

@@ -71,13 +71,13 @@ def _import(text: str, load: Callable[[], Any]) -> Any:
 
 def describe(task: Task) -> str:
     """A task with its settings: their defaults and, where its function documents them, what they mean."""
-    from trainonce.study.weightings import Learned
+    from trainonce.study import plans
 
     text = inspect.getdoc(task.function) or ""
     documented = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
     lines = [textwrap.fill(f"{task.name}: {task.about}", 100)]
     lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}"]
-    lines += [f"one-shot: {Learned(**task.one_shot).label}", ""]
+    lines += [f"one-shot: {plans.parse('one-shot', task).weightings[0].label}", ""]
     shown = {name: repr(value) for name, value in task.settings.items()}
     wide = [2 + max(map(len, column), default=0) for column in (shown, shown.values())]
     for name, value in shown.items():

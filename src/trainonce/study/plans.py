@@ -278,8 +278,10 @@ def _format(value: Any) -> str:
 def _learned_weighting(task: Task, settings: Mapping[str, Any]) -> Learned:
     names = [field.name for field in dataclasses.fields(Learned)]
     given = {k: v for k, v in settings.items() if v is not None}
-    usual = dict(task.one_shot) if given.get("units", "raw") == "raw" else {"init": 1.0}
-    chosen = usual | given
+    own = task.one_shot.get("units", "raw")
+    units = given.get("units", own)
+    usual = {"init": 1.0} if units == "gradient" else {}
+    chosen = usual | (dict(task.one_shot) if units == own else {}) | given  # what suits raw units suits no others
     unknown = next((key for key in chosen if key not in names), None)
     if unknown is not None:
         raise ValueError(

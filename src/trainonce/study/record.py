@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,8 +19,8 @@ Status = Literal["done", "pruned", "diverged", "failed"]
 #: 2: keys leave out what has its default value; the presets are called ``paper`` and ``softplus``.
 FORMAT = 2
 
-#: Of a manifest that has large grids: 3 leaves their points out.
-SHORT_FORMAT = 3
+#: Of what format 2 has no place for: a manifest that leaves out the points of large grids, and points in gradient units.
+NEWEST = 3
 
 #: What format 1 called the presets.
 FORMER_PRESETS = {"printed": "paper", "consistent": "softplus"}
@@ -32,24 +32,30 @@ UNKNOWN = Fixed(())
 class NewerFormatError(Exception):
     """Something was written by a newer trainonce; the text completes a sentence that begins with its place."""
 
-    def __init__(self, found: int, newest: int) -> None:
+    def __init__(self, found: int) -> None:
         super().__init__(
-            f"was written by a newer trainonce (format {found}; this one reads up to {newest}). Update trainonce to "
+            f"was written by a newer trainonce (format {found}; this one reads up to {NEWEST}). Update trainonce to "
             "read it."
         )
 
 
-def check_format(found: Any, newest: int = FORMAT) -> None:
+def check_format(found: Any) -> None:
     """Raise if a record or a manifest is of a format that this trainonce does not know."""
-    if found > newest:
-        raise NewerFormatError(found, newest)
+    if found > NEWEST:
+        raise NewerFormatError(found)
+
+
+def format_of(points: Iterable[Mapping[str, Any]]) -> int:
+    """The format in which these weightings can be written."""
+    return NEWEST if any("units" in point or "units" in point.get("of", {}) for point in points) else FORMAT
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
     """What is known of a trial that ended.
 
-    ``total`` is what the weights summed to before they were divided by it; only some peers have another than 1.
+    ``total`` is what the weights summed to before they were divided by it; some peers, and gradient units, have
+    another than 1.
     ``diverged``: it ended with a metric that is not finite, which counts as its result. ``failed``: it raised, or its
     process died; it will be run again.
     """
@@ -73,7 +79,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "weighting"}
-        return {"format": FORMAT, **plain, "point": self.weighting.to_json()}
+        point = self.weighting.to_json()
+        return {"format": format_of([point]), **plain, "point": point}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:

@@ -201,7 +201,8 @@ def task(
     :param unit: What to print behind the metric, such as ``"%"``.
     :param margin: How much worse the metric may be and still be acceptable (non-inferiority). By default 2 % of the
         best grid point's mean.
-    :param one_shot: Settings of the one-shot plan that suit this task: ``init``, ``decay``, ``preset``, ``lr``.
+    :param one_shot: Settings of the one-shot plan that suit this task: ``init``, ``decay``, ``preset``, ``lr``, or
+        ``units`` and what goes with them. A plan that asks for other units takes none of them.
     :param seconds: About how long one training takes on one CPU core, for the list of recipes and the cost of a study.
     :param preload: Modules that each trial will import; they are loaded once, before the first.
     :param incidental: Settings that the results do not depend on, such as where the data is. A study continues when

@@ -6,7 +6,7 @@ import pytest
 
 from trainonce.study import Study, Summary, task
 from trainonce.study.plans import parse
-from trainonce.study.record import FORMAT, SHORT_FORMAT
+from trainonce.study.record import FORMAT, NEWEST
 from trainonce.study.store import Store, plans
 from trainonce.study.summary import keys_of
 
@@ -33,7 +33,7 @@ def write(folder, of, *texts):
 def test_a_large_grid_is_stored_as_its_ratios_and_reads_back_the_same(text, tmp_path):
     study = write(tmp_path, eight, "one-shot", text, "tpe(trials=3)")
     content = json.loads((tmp_path / "study.json").read_text())
-    assert content["format"] == SHORT_FORMAT
+    assert content["format"] == NEWEST
     assert ["points" in plan for plan in content["plans"]] == [True, False, True]
     assert len(content["plans"][1]["axes"]) == 7
     assert (tmp_path / "study.json").stat().st_size < 10_000

@@ -70,7 +70,25 @@ def test_keys_stay_what_they_are():
         key_of("task", weighting, 0) for weighting in (Fixed.of((1.0, 10.0)), Learned(), Replay(Learned()), Peer("uw"))
     ]
     assert found == PINNED
-    assert dataclasses.asdict(Learned()) == {"init": 0.1, "decay": 2.0, "preset": "paper", "lr": None}
+    settings = {"init": 0.1, "decay": 2.0, "preset": "paper", "lr": None}
+    units = {"units": "raw", "blend": None, "limit": None, "at": "all", "drift": 0.0, "signal": "held_out"}
+    assert dataclasses.asdict(Learned()) == settings | units
+    assert Learned().to_json() == {"kind": "learned"} | settings  # as trainonce 0.1.0 writes and reads it
+    assert Final(Learned()).to_json() == {"kind": "final", "of": settings}
+
+
+BEFORE_UNITS = [
+    (Learned(1.0, 20.0), "9578bc3eb80aa0e3f78b"),
+    (Learned({"small": 0.5, "flat": 2}, lr=0.1), "cb642cccbad06a4a60c1"),
+    (Learned(preset="softplus"), "b0c00a7faa7a1656e98a"),
+    (Replay(Learned(decay=3)), "0ebbe51fb8179f8ada70"),
+    (Final(Learned(init=1)), "a8b6d59c40a0c45ca6b0"),
+]
+
+
+@pytest.mark.parametrize(("weighting", "key"), BEFORE_UNITS)
+def test_points_without_units_have_the_key_that_they_had_before_there_were_any(weighting, key):
+    assert key_of("task", weighting, 3) == key
 
 
 PINNED = ["9f9a04d27c57644b5fa9", "8bc15ee7d7ec798206cb", "0e4c1a5339236ef797d2", "518f209bd2bcc46fe6ed"]

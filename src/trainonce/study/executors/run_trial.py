@@ -138,7 +138,7 @@ def _last_weights(trial: Trial | None, status: Status) -> tuple[Sequence[float],
     if trial is None or trial._criterion is None:
         return [], 1.0
     try:
-        return trial._criterion.weights.tolist(), float(getattr(trial._criterion, "total", 1.0))
+        return trial._criterion.weights.tolist(), float(trial._criterion.total)
     except RuntimeError:
         if status != "failed":  # of a device that failed nothing can be read
             raise

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
-from trainonce.study.record import FORMAT, SHORT_FORMAT, NewerFormatError, Record, as_json, check_format
+from trainonce.study.record import NEWEST, NewerFormatError, Record, as_json, check_format, format_of
 from trainonce.study.store import lines, locks, plans
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Store:
         """What the study is about, or None in a new store."""
         try:
             content = json.loads(self.manifest.read_bytes())
-            check_format(content["format"], SHORT_FORMAT)
+            check_format(content["format"])
             listed = {"plans": [plans.expand(plan) for plan in content["plans"]]} if "plans" in content else {}
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -162,7 +162,8 @@ class Store:
         """Replace the manifest in one move."""
         partial = self.manifest.with_suffix(f".part{os.getpid()}")
         short = [plans.shorten(plan) for plan in content.get("plans", ())]
-        written = FORMAT if not any(map(plans.is_short, short)) else SHORT_FORMAT
+        points = (point for plan in short for point in plan.get("points", ()))
+        written = NEWEST if any(map(plans.is_short, short)) else format_of(points)
         whole = {"format": written, **{k: v for k, v in content.items() if k != "format"}}
         try:
             partial.write_text(json.dumps(whole | {"plans": short}, indent=1) + "\n", encoding="utf-8")

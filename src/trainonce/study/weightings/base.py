@@ -66,8 +66,12 @@ class Weighting:
         """Raise if the task cannot be trained under this weighting."""
 
     def to_json(self) -> dict[str, Any]:
-        """What a record holds: the kind and all fields."""
-        return {"kind": self.kind, **dataclasses.asdict(self)}
+        """What a record holds: the kind and the fields."""
+        return {"kind": self.kind, **self.to_fields()}
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields as JSON can hold them."""
+        return dataclasses.asdict(self)
 
 
 def labels(weightings: Sequence[Weighting]) -> list[str]:

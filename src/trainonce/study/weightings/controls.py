@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trainonce
 from trainonce.study import layout
@@ -38,6 +38,9 @@ class Replay(Weighting):
     def check(self, task: Task) -> None:
         self.of.check(task)
 
+    def to_fields(self) -> dict[str, Any]:
+        return {"of": self.of.to_fields()}
+
     def criterion(
         self, terms: tuple[str, ...], scale: float, nonfinite: NonFinite, source: Path | None
     ) -> trainonce.CompositeLoss:
@@ -57,7 +60,10 @@ class Final(Replay):
         import torch
 
         assert source is not None
-        last = {name: values[-1] for name, values in _history(source).columns().items()}
+        history = _history(source)
+        if history.units:  # the exponents say nothing of the units: the weights of the last step, with their sum
+            return trainonce.ReplayLoss(terms, history.weights()[-1:], scale=scale, nonfinite=nonfinite)
+        last = {name: values[-1] for name, values in history.columns().items()}
         moved = [last[f"exponent/{t}"] + last[f"empirical/{t}"] + last[f"decay/{t}"] for t in terms[1:]]
         weights = trainonce.functional.weights(torch.tensor(moved)).tolist()
         return trainonce.FixedLoss(dict(zip(terms, weights, strict=True)), scale=scale, nonfinite=nonfinite)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trainonce
 from trainonce.study.weightings.base import Weighting
 from trainonce.text import is_number, names_error, quoted
+from trainonce.units.settings import TRAVEL, TRAVEL_PER_FOLD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,14 +20,18 @@ if TYPE_CHECKING:
     from trainonce.composite import NonFinite
     from trainonce.study.task import Task
 
+#: The settings that came with gradient units. A point with raw units is written without them, as it always was.
+UNITS = ("units", "blend", "limit", "at", "drift", "signal")
+
 
 @dataclasses.dataclass(frozen=True)
 class Learned(Weighting):
     """Learned weights: the starting ratio to the base, the decay, the preset, and the exponents' learning rate.
 
     With ``units="gradient"`` the losses are weighed in gradient units instead: ``blend`` and ``limit`` as in
-    :class:`trainonce.GradientUnits` (None: its default), ``at`` the place, ``drift`` the travel of held-out data in a
-    run. ``signal="loss"`` lets the paper's rule move the exponents there, too.
+    :class:`trainonce.GradientUnits` (None: its default), ``at`` the place, ``drift`` how far held-out data moves the
+    exponents in a run. ``signal="loss"`` lets the paper's rule move them there, too, with ``decay``, ``preset`` and
+    ``lr``.
     """
 
     init: float | Mapping[str, float] = 0.1
@@ -50,22 +55,31 @@ class Learned(Weighting):
     def measures(self) -> bool:
         return self.units == "gradient"
 
+    def to_fields(self) -> dict[str, Any]:
+        found = super().to_fields()
+        return found if self.measures else {name: value for name, value in found.items() if name not in UNITS}
+
     def describe(self, digits: int) -> str:
-        return self._describe_units(digits) if self.measures else self._describe_raw(digits)
+        if not self.measures:
+            return f"{self._describe_start(digits)}, {self._describe_rule(digits)}"
+        return f"gradient units{self._describe_units(digits)}"
 
     def _describe_units(self, digits: int) -> str:
         shown = {"blend": self.blend, "limit": self.limit, "drift": self.drift or None}
-        numbers = [f"{name} {value:.{digits}g}" for name, value in shown.items() if value is not None]
-        at = [f"at {self.at}"] if self.at != "all" else []
-        start = [] if self.init == 1.0 and self.signal != "loss" else [self._describe_raw(digits)]
-        return ", ".join(["gradient units", *numbers, *at, *start])
+        found = [f"{name} {value:.{digits}g}" for name, value in shown.items() if value is not None]
+        found += [f"at {self.at}"] if self.at != "all" else []
+        found += [self._describe_start(digits)] if self.init != 1.0 else []
+        found += [f"signal loss, {self._describe_rule(digits)}"] if self.signal == "loss" else []
+        return "".join(f", {one}" for one in found)
 
-    def _describe_raw(self, digits: int) -> str:
+    def _describe_start(self, digits: int) -> str:
         starts = self.init.values() if isinstance(self.init, Mapping) else [self.init]
-        ratio = "/".join(f"{v:.{digits}g}" for v in starts)
+        return "init " + "/".join(f"{v:.{digits}g}" for v in starts)
+
+    def _describe_rule(self, digits: int) -> str:
         rate = "" if self.lr is None else f", lr {self.lr:.{digits}g}"
         preset = "" if self.preset == "paper" else f", {self.preset}"
-        return f"init {ratio}, decay {self.decay:.{digits}g}{preset}{rate}"
+        return f"decay {self.decay:.{digits}g}{preset}{rate}"
 
     def check(self, task: Task) -> None:
         from trainonce.attachment import PRESETS
@@ -88,13 +102,21 @@ class Learned(Weighting):
             raise ValueError(f"The one-shot plan has the units 'raw' and 'gradient'; got {self.units!r}.")
         if self.signal not in ("held_out", "loss"):
             raise ValueError(f"The one-shot plan's signal in units is 'held_out' or 'loss'; got {self.signal!r}.")
-        if self.measures:
-            self._gradient_units()
+        if not self.measures:
+            self._check_unused(*UNITS[1:], why="needs units=gradient; got raw units")
             return
-        fields = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in ("blend", "limit", "at", "drift", "signal"):
-            if getattr(self, name) != fields[name]:
-                raise ValueError(f"The one-shot plan's {name} needs units=gradient; got raw units.")
+        self._gradient_units()
+        if self.signal == "loss":
+            self._check_unused("drift", why="is for signal=held_out; got signal=loss")
+        else:
+            self._check_unused("decay", "preset", "lr", why="moves nothing in gradient units, unless with signal=loss")
+
+    def _check_unused(self, *names: str, why: str) -> None:
+        """Raise if a setting that has no effect here was given: it would be another trial with the same result."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in names:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(f"The one-shot plan's {name} {why}.")
 
     def _gradient_units(self) -> trainonce.GradientUnits:
         if self.at not in ("all", "last"):
@@ -109,7 +131,7 @@ class Learned(Weighting):
     ) -> trainonce.CompositeLoss:
         given: dict[str, Any] = {"init": self.init, "scale": scale, "nonfinite": nonfinite}
         if self.measures:
-            signal = "loss" if self.signal == "loss" else trainonce.HeldOut(travel=self.drift)
+            signal = "loss" if self.signal == "loss" else self._held_out(None)
             given |= {"units": self._gradient_units(), "signal": signal}
         return trainonce.CompositeLoss(terms, **given)
 
@@ -117,7 +139,7 @@ class Learned(Weighting):
         self, optimizer: Optimizer, criterion: trainonce.CompositeLoss, history: trainonce.History, steps: int | None
     ) -> trainonce.Attachment:
         if criterion.meter is not None and criterion.meter.drift is not None:
-            criterion.meter.drift.settings = trainonce.HeldOut(steps, self.drift)
+            criterion.meter.drift.settings = self._held_out(steps)
         return trainonce.attach(
             optimizer,
             criterion,
@@ -126,6 +148,10 @@ class Learned(Weighting):
             preset=self.preset,  # type: ignore[arg-type]
             history=history,
         )
+
+    def _held_out(self, steps: int | None) -> trainonce.HeldOut:
+        """The drift of a run of so many steps; where they are not known, in the proportion of the two defaults."""
+        return trainonce.HeldOut(steps, self.drift if steps else self.drift * TRAVEL_PER_FOLD / TRAVEL)
 
 
 def _as_floats(value: Any) -> Any:
