@@ -131,7 +131,6 @@ def test_a_saved_training_goes_on_between_branches():
             scouts.score(score(criterion))
         if step == 25:
             saved = copy.deepcopy([part.state_dict() for part in first])
-            scouts.done += 1  # the step is made
             place = scouts.state_dict()
             break
     second = make()
@@ -179,7 +178,7 @@ def test_scouts_need_units_that_the_loss_does_not_move():
         ({"length": 0.0}, "between 0 and 1"),
         ({"readings": 1}, "two readings at least"),
         ({"at": (0.1, 0.15)}, "overlap"),
-        ({"at": (0.95,)}, "reach beyond 100"),
+        ({"at": (0.95,)}, "reach beyond the 100 steps"),
     ],
 )
 def test_wrong_settings(options, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 import statistics
 from typing import TYPE_CHECKING, Any, Protocol
@@ -94,35 +95,29 @@ class Scouts:
     ) -> None:
         if criterion.meter is None or criterion.learned:
             raise ValueError("Scouts need a criterion with units='gradient', whose weights the loss does not move.")
-        if not all(is_number(moment) and 0 <= moment < 1 for moment in at) or not is_positive(length) or length > 1:
-            raise ValueError(f"Scouts need moments and a length between 0 and 1; got at={at!r}, length={length!r}.")
-        if steps < 1 or readings < 2:
-            raise ValueError(f"Scouts need a step and two readings at least; got steps={steps}, readings={readings}.")
         self.criterion, self.steps, self.higher = criterion, steps, higher
         self.errors, self.margin = errors, margin
         self.answers: list[Answer] = []
-        self.done = 0  # steps of the training itself
+        self.done = 0  # steps of the training itself, with the one under way
         self._parts: list[Part] = [*parts, criterion]
-        self._length = max(2 * readings, round(length * steps))
-        self._moments = sorted({round(moment * steps) for moment in at})
+        self._moments, self._length = branches(steps, at, length, readings)
         half = max(1, round(self._length / 2))
         self._reading_steps = {self._length - 1 - round(half * i / readings) for i in range(readings)}
         self._readings: list[float] = []
         self._wanted = False
-        if any(b - a < self._length for a, b in zip(self._moments, [*self._moments[1:], steps], strict=True)):
-            raise ValueError(
-                f"The branches of {self._length} steps at {self._moments} overlap, or reach beyond {steps}."
-            )
+        self.is_branching = False
 
     # The loop
 
     def __iter__(self) -> Iterator[int]:
         while self.done < self.steps:
             if self.done in self._moments:
+                self.is_branching = True
                 yield from self._branch()
+                self.is_branching = False
             else:
-                yield self.done
-                self.done += 1
+                self.done += 1  # before the step: a checkpoint is written after it
+                yield self.done - 1
 
     def _branch(self) -> Iterator[int]:
         begin, start = self.done, self._save()
@@ -198,12 +193,33 @@ class Scouts:
             torch.cuda.set_rng_state_all(cuda)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is; save it between the steps of the training itself, not in a branch."""
+        """Where the training goes on. Save it after a step of the training itself, not in a branch."""
+        if self.is_branching:
+            raise RuntimeError("A branch is no place to save a training: wait until scouts.is_branching is false.")
         return {"done": self.done, "answers": [dataclasses.asdict(answer) for answer in self.answers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.done = state["done"]
         self.answers = [Answer(**answer) for answer in state["answers"]]
+
+
+def branches(steps: int, at: Sequence[float], length: float, readings: int = 5) -> tuple[list[int], int]:
+    """The steps at which branches start, and how many steps each has; an error if that cannot be.
+
+    >>> branches(1000, at=(0.1, 0.35), length=0.08)
+    ([100, 350], 80)
+    """
+    if not all(is_number(moment) and 0 <= moment < 1 for moment in at) or not is_positive(length) or length > 1:
+        raise ValueError(f"Scouts need moments and a length between 0 and 1; got {list(at)} and {length!r}.")
+    if steps < 1 or readings < 2:
+        raise ValueError(f"Scouts need a step and two readings at least; got {steps} and {readings}.")
+    moments, size = sorted({round(moment * steps) for moment in at}), max(2 * readings, round(length * steps))
+    if any(b - a < size for a, b in itertools.pairwise([*moments, steps])):
+        raise ValueError(
+            f"Branches of {size} steps at {moments} overlap, or reach beyond the {steps} steps: Scouts "
+            "need other moments, or a longer training."
+        )
+    return moments, size
 
 
 def choose(readings: Sequence[Sequence[float]], higher: bool, errors: float, margin: float) -> int:

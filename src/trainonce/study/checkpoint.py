@@ -31,6 +31,7 @@ class Checkpoint:
     seconds: float
     state: Mapping[str, Any]
     random: Sequence[Mapping[str, Any]] = ()
+    scouts: Mapping[str, Any] | None = None
 
 
 def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:

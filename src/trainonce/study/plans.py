@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.cost import smaller
 from trainonce.study.search import RUNGS, Search
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting, grid
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, Scouted, Weighting, grid
 from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
@@ -295,6 +295,16 @@ def _one_shot(task: Task, /, **settings: Any) -> list[Weighting]:
     return [_learned_weighting(task, settings)]
 
 
+def _scout(task: Task, /, **settings: Any) -> list[Weighting]:
+    names = [field.name for field in dataclasses.fields(Scouted)]
+    unknown = next((key for key in settings if key not in names), None)
+    if unknown is not None:
+        raise ValueError(
+            f"The plan 'scout' has the settings {quoted(names)}; got {unknown!r}.{did_you_mean(unknown, names)}"
+        )
+    return [Scouted(**settings)]
+
+
 def _replay(task: Task, /, **settings: Any) -> list[Weighting]:
     return [Replay(_learned_weighting(task, settings))]
 
@@ -423,6 +433,7 @@ PLANS = {
     "one-shot": PlanType(
         "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
     ),
+    "scout": PlanType("learned", _scout, "gradient units, with branches that drop a term where that is better"),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 import trainonce
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, Weighting
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, Scouted, Weighting
 from trainonce.study.weightings.peers import Peer
 
 Status = Literal["done", "pruned", "diverged", "failed"]
@@ -19,7 +19,7 @@ Status = Literal["done", "pruned", "diverged", "failed"]
 #: 2: keys leave out what has its default value; the presets are called ``paper`` and ``softplus``.
 FORMAT = 2
 
-#: Of what format 2 has no place for: a manifest that leaves out the points of large grids, and points in gradient units.
+#: Of what format 2 has no place for: manifests that leave out the points of large grids, points in gradient units.
 NEWEST = 3
 
 #: What format 1 called the presets.
@@ -56,6 +56,7 @@ class Record:
 
     ``total`` is what the weights summed to before they were divided by it; some peers, and gradient units, have
     another than 1.
+    ``answers``: what scouts asked and found, as :class:`trainonce.scouts.Answer` has it.
     ``diverged``: it ended with a metric that is not finite, which counts as its result. ``failed``: it raised, or its
     process died; it will be run again.
     """
@@ -75,10 +76,12 @@ class Record:
     device: str = "cpu"
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
+    answers: Sequence[Mapping[str, Any]] = ()
     error: Mapping[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "weighting"}
+        left_out = {"weighting", *(() if self.answers else ("answers",))}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
         point = self.weighting.to_json()
         return {"format": format_of([point]), **plain, "point": point}
 
@@ -107,6 +110,8 @@ def read_weighting(content: Mapping[str, Any]) -> Weighting:
             return Fixed(tuple(fields["weights"]))
         case "learned":
             return _read_learned(fields)
+        case "scout":
+            return Scouted(**{**fields, "moments": tuple(fields["moments"])})
         case "replay":
             return Replay(_read_learned(fields["of"]))
         case "final":

@@ -15,13 +15,15 @@ import torch
 import trainonce
 from trainonce.study import layout, random_states, torchrun
 from trainonce.study.checkpoint import Checkpoint, kinds, read_checkpoint, read_spent, write_checkpoint, write_spent
+from trainonce.study.weightings.scouted import Scouted
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from trainonce.composite import NonFinite
+    from trainonce.scouts import Part
     from trainonce.study.task import Task
     from trainonce.study.weightings import Weighting
 
@@ -66,6 +68,7 @@ class Trial:
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
         self.wasted = (0.0, 0.0)  # what earlier runs cost that no checkpoint holds and no record counts
         self._loadable: set[type] = set()  # of entries that a checkpoint was seen to hold
+        self.scouts: trainonce.Scouts | None = None
 
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
@@ -118,6 +121,43 @@ class Trial:
             random_states.put_back(self._restored.random[torchrun.rank()], self.device)
         return attachment
 
+    # The loop, for plans that go back
+
+    def loop(self, parts: Iterable[Part], steps: int | None = None, first: int = 0) -> Iterator[int]:
+        """The steps of the training, for tasks that the plan ``scout`` can train.
+
+        With that plan some steps come several times, from the same state and under different weights; with any other
+        they are ``range(first, steps)``. The batch of a step has to depend on its number alone.
+
+        :param parts: What the training changes: model, optimizer, scheduler, all that has a ``state_dict``. The
+            criterion and torch's random states need not be named.
+        :param steps: The length of the training, by default that of the task.
+        :param first: The steps that a restored training has made.
+        """
+        if self._criterion is None or self.history is None:
+            raise RuntimeError("trial.loop needs the criterion and the optimizer first: call trial.attach(optimizer).")
+        steps = self.total if steps is None else steps
+        if steps is None:
+            raise ValueError("trial.loop needs the number of steps: the task has no setting 'steps'.")
+        if not isinstance(self._weighting, Scouted):
+            return iter(range(first, steps))
+        higher = self._task.direction == "maximize"
+        self.scouts = self._weighting.scouts(self._criterion, steps, list(parts), higher=higher)
+        if self._restored is not None and self._restored.scouts is not None:
+            self.scouts.load_state_dict(self._restored.scouts)
+        return iter(self.scouts)
+
+    @property
+    def wants_score(self) -> bool:
+        """Whether the plan asks for :meth:`score` after this step. Only ``scout`` does, near the end of a branch."""
+        return self.scouts is not None and self.scouts.wants_score
+
+    def score(self, value: float) -> None:
+        """Tell the task's metric on the selecting split, when :attr:`wants_score` asks for it."""
+        if self.scouts is None:
+            raise RuntimeError("trial.score is for the steps at which trial.wants_score is true.")
+        self.scouts.score(torchrun.broadcast(as_float("trial.score's value", value)))
+
     # Going on after an interruption
 
     def save(self, state: Mapping[str, Any], *, random: bool = True) -> None:
@@ -136,14 +176,15 @@ class Trial:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
         if not isinstance(state, Mapping):
             raise TypeError(f"trial.save needs a dict of what to keep, by name; got {type(state).__name__}.")
-        if not self._weighting.resumable:
+        if not self._weighting.resumable or (self.scouts is not None and self.scouts.is_branching):
             return
         states = torchrun.gather(random_states.collect(self.device)) if random else []
         if not torchrun.is_first():
             return
         state = dict(state)
         self.history.flush()
-        content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states)
+        scouts = None if self.scouts is None else self.scouts.state_dict()
+        content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states, scouts)
         found = kinds(state)
         if write_checkpoint(self.dir, content, check=not self._loadable or not found <= self._loadable):
             self._loadable |= found
@@ -186,6 +227,8 @@ class Trial:
 
         A task with the setting ``epochs``, and none ``steps``, counts epochs.
         """
+        if self.scouts is not None and self.scouts.is_branching:
+            return
         metric = self._task.metric
         if metric not in metrics:
             raise ValueError(f"trial.report needs the task's metric, {metric!r}; got {quoted(metrics) or 'none'}.")
@@ -207,6 +250,11 @@ class Trial:
         """Show how far the training is, in any unit. Optional: optimizer steps are counted automatically."""
         self._shown, self._note = (step, total), note or self._note
         self._beat()
+
+    @property
+    def extent(self) -> float:
+        """What a training that has ended took, in trainings: more than 1 where scouts repeated a part of it."""
+        return self.steps / self.scouts.steps if self.scouts is not None else 1.0
 
     @property
     def fraction(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import shutil
 import time
@@ -80,6 +81,11 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
             else:
                 metrics, not_finite = check_metrics(task, returned)
                 status = "diverged" if not_finite else "done"
+            if weighting.kind == "scout" and trial.scouts is None:
+                raise RuntimeError(
+                    f"The plan 'scout' goes back in the training, for which the task {task.name!r} has to loop over "
+                    "trial.loop(...)."
+                )
             if trial.history is None:
                 raise RuntimeError(
                     f"The task {task.name!r} never called trial.attach(optimizer): the plan had no say in its weights."
@@ -119,6 +125,7 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
         device=device_name(device),
         versions=versions(),
         warnings=warned,
+        answers=[] if trial is None or trial.scouts is None else [dataclasses.asdict(a) for a in trial.scouts.answers],
         error=error,
     )
 
@@ -154,7 +161,7 @@ def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, flo
         return 0.0, time.time() - start
     if status == "failed":
         return trial.lost
-    done = trial.fraction if status == "pruned" else 1.0
+    done = trial.fraction if status == "pruned" else trial.extent
     return done + trial.wasted[0], trial.seconds + trial.wasted[1]
 
 

@@ -49,7 +49,7 @@ class Learned(Weighting):
     def __post_init__(self) -> None:
         """Numbers as floats: init=1 and init=1.0 are the same."""
         for name in ("init", "decay", "lr", "blend", "limit", "drift"):
-            object.__setattr__(self, name, _as_floats(getattr(self, name)))
+            object.__setattr__(self, name, as_floats(getattr(self, name)))
 
     @property
     def measures(self) -> bool:
@@ -154,7 +154,7 @@ class Learned(Weighting):
         return trainonce.HeldOut(steps, self.drift if steps else self.drift * TRAVEL_PER_FOLD / TRAVEL)
 
 
-def _as_floats(value: Any) -> Any:
+def as_floats(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _as_floats(v) for key, v in value.items()}
+        return {key: as_floats(v) for key, v in value.items()}
     return float(value) if is_number(value) else value

@@ -1,0 +1,151 @@
+"""The plan scout: branches within a trial, what they cost and leave behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from trainonce.study import Study, task
+from trainonce.study.layout import HISTORY
+from trainonce.study.plans import parse
+from trainonce.study.record import Record, read_weighting
+from trainonce.study.weightings import Scouted, key_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+STEPS = 60
+
+
+@task(terms=("fit", "wrong"), metric="error", direction="minimize")
+def line(trial, *, steps=STEPS, keep=5, stop_at=0, flag="", log=""):
+    """A line that the second term pulls away from; ``stop_at`` fails once, after so many calls of the loop."""
+    saved = trial.restore()
+    model = nn.Linear(2, 1)
+    criterion = trial.criterion()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    trial.attach(optimizer)
+    if saved is not None:
+        for name, part in (("model", model), ("optimizer", optimizer), ("criterion", criterion)):
+            part.load_state_dict(saved[name])
+
+    def error():
+        with torch.no_grad():
+            return (model(torch.eye(2)) - 1).square().mean().item()
+
+    calls = 0
+    for step in trial.loop([model, optimizer], first=saved["step"] if saved else 0):
+        calls += 1
+        if calls == stop_at and not os.path.exists(flag):
+            Path(flag).touch()
+            raise RuntimeError("stopped")
+        if log:
+            with open(log, "a") as file:
+                file.write(f"{step}\n")
+        x = torch.randn(8, 2, generator=torch.Generator().manual_seed(step))
+        y = model(x)
+        optimizer.zero_grad()
+        criterion(fit=(y - x.sum(1, keepdim=True)).square().mean(), wrong=(y - 5).square().mean()).backward()
+        optimizer.step()
+        if trial.wants_score:
+            trial.score(error())
+        if keep and (step + 1) % keep == 0:
+            trial.report(step + 1, error=error())
+            parts = {"model": model, "optimizer": optimizer, "criterion": criterion}
+            trial.save({"step": step + 1, **{name: part.state_dict() for name, part in parts.items()}})
+    return {"validation/error": error(), "test/error": error(), "bias": model.bias.item()}
+
+
+@task(terms=("fit", "wrong"), metric="error", direction="minimize")
+def without_loop(trial, *, steps=5):
+    model = nn.Linear(2, 1)
+    criterion = trial.criterion()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    trial.attach(optimizer)
+    for _ in range(steps):
+        y = model(torch.eye(2))
+        criterion(fit=y.square().mean(), wrong=y.abs().mean()).backward()
+        optimizer.step()
+    return {"validation/error": 1.0, "test/error": 1.0}
+
+
+def run(folder, *plans, made=line, **settings):
+    study = Study(made.using(**settings), folder, seeds=1)
+    for plan in plans or ["scout"]:
+        study.add(plan)
+    study.run(workers=0, show=False, device="cpu")
+    (record,) = study.store.read().values()
+    return study, record
+
+
+def test_a_scout_drops_what_hurts_and_says_so(tmp_path):
+    _, record = run(tmp_path, keep=0)
+    assert [answer["chosen"] for answer in record.answers] == ["without wrong", "as it is"]
+    assert [answer["step"] for answer in record.answers] == [6, 21]
+    assert record.weights[1] < 1e-4
+    assert record.metrics["test/error"] < 0.05
+    assert Record.from_json(record.to_json()).answers == record.answers
+
+
+def test_the_cost_counts_the_branches(tmp_path):
+    _, record = run(tmp_path, keep=0)
+    assert record.fraction == pytest.approx(1 + 2 * 10 / STEPS, abs=1e-3)  # two branches of 10 steps, one change each
+
+
+def test_the_history_is_that_of_the_training_itself(tmp_path):
+    study, record = run(tmp_path, keep=0)
+    history = trainonce.History.load(study.store.folder(record.key) / HISTORY)
+    assert history.columns()["step"] == list(range(1, STEPS + 1))
+
+
+def test_reports_and_checkpoints_come_from_the_training_itself(tmp_path):
+    _, record = run(tmp_path, keep=5)
+    steps = [step for step, _ in record.reports]
+    assert steps == sorted(set(steps))
+    assert 10 not in steps  # within the first branch
+    assert {5, 20, 60} <= set(steps)
+
+
+@pytest.mark.parametrize("stop_at", [4, 9, 14, 30, 62])
+def test_a_stopped_scout_goes_on_as_if_it_had_not_been(tmp_path, stop_at):
+    """Before, in either part of the first branch, between, and after the last one."""
+    flag = str(tmp_path / "flag")
+    _, whole = run(tmp_path / "whole", flag=flag)
+    _, failed = run(tmp_path / "cut", flag=flag, stop_at=stop_at)
+    assert failed.status == "failed"
+    _, record = run(tmp_path / "cut", flag=flag, stop_at=stop_at)
+    assert (record.status, record.metrics, record.weights) == ("done", whole.metrics, whole.weights)
+    assert record.answers == whole.answers
+
+
+def test_other_plans_run_the_steps_once(tmp_path):
+    log = tmp_path / "log"
+    run(tmp_path / "out", "uniform", keep=0, log=str(log))
+    assert [int(text) for text in log.read_text().split()] == list(range(STEPS))
+
+
+def test_a_task_without_the_loop_is_named(tmp_path):
+    _, record = run(tmp_path, made=without_loop)
+    assert record.status == "failed"
+    assert "'without_loop' has to loop over trial.loop(...)" in record.error["message"]
+
+
+def test_the_plan_s_settings_and_keys():
+    plain, changed = (
+        parse(text, line).weightings[0] for text in ("scout", "scout(moments=0.2/0.6,length=0.1,drift=4)")
+    )
+    assert plain == Scouted()
+    assert plain.label == "gradient units, scouts at 0.1/0.35"
+    assert changed == Scouted(moments=(0.2, 0.6), length=0.1, drift=4.0)
+    assert key_of("task", plain, 0) != key_of("task", changed, 0)
+    assert read_weighting(changed.to_json()) == changed
+    with pytest.raises(ValueError, match="The plan 'scout' has the settings .* Did you mean 'moments'"):
+        parse("scout(moment=0.2)", line)
+
+
+@pytest.mark.parametrize("text", ["scout(moments=2)", "scout(length=0)", "scout(units=raw)", "scout(moments=0.1/0.12)"])
+def test_wrong_settings_are_refused_before_anything_runs(text):
+    with pytest.raises(ValueError, match=r"scout|Scouts"):
+        parse(text, line)
