@@ -35,9 +35,7 @@ def line(trial, *, steps=STEPS, keep=5, stop_at=0, flag="", log=""):
         with torch.no_grad():
             return (model(torch.eye(2)) - 1).square().mean().item()
 
-    calls = 0
-    for step in trial.loop([model, optimizer], first=saved["step"] if saved else 0):
-        calls += 1
+    for calls, step in enumerate(trial.loop([model, optimizer], first=saved["step"] if saved else 0), start=1):
         if calls == stop_at and not os.path.exists(flag):
             Path(flag).touch()
             raise RuntimeError("stopped")
@@ -59,7 +57,7 @@ def line(trial, *, steps=STEPS, keep=5, stop_at=0, flag="", log=""):
 
 
 @task(terms=("fit", "wrong"), metric="error", direction="minimize")
-def without_loop(trial, *, steps=5):
+def without_loop(trial, *, steps=40):
     model = nn.Linear(2, 1)
     criterion = trial.criterion()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -141,7 +139,7 @@ def test_the_plan_s_settings_and_keys():
     assert changed == Scouted(moments=(0.2, 0.6), length=0.1, drift=4.0)
     assert key_of("task", plain, 0) != key_of("task", changed, 0)
     assert read_weighting(changed.to_json()) == changed
-    with pytest.raises(ValueError, match="The plan 'scout' has the settings .* Did you mean 'moments'"):
+    with pytest.raises(ValueError, match=r"The plan 'scout' has the settings .* Did you mean 'moments'"):
         parse("scout(moment=0.2)", line)
 
 
