@@ -53,7 +53,8 @@ class Scouts:
     :param criterion: A :class:`CompositeLoss` in gradient units, attached.
     :param steps: The length of the training.
     :param parts: What the training changes, besides the criterion: model, optimizer, scheduler, and whatever else has a
-        ``state_dict``. Random states of torch are kept too. Batches have to depend on the step alone.
+        ``state_dict``, and generators that batches are drawn with. Torch's own random states are kept in any case, so
+        each branch gets the same batches.
     :param higher: Whether a higher score is better.
     :param at: When branches start, as parts of the training.
     :param length: How long each is, as a part of the training.
@@ -84,7 +85,7 @@ class Scouts:
         self,
         criterion: CompositeLoss,
         steps: int,
-        parts: Iterable[Part],
+        parts: Iterable[Part | torch.Generator],
         *,
         higher: bool,
         at: Sequence[float] = (0.1, 0.35),
@@ -99,7 +100,7 @@ class Scouts:
         self.errors, self.margin = errors, margin
         self.answers: list[Answer] = []
         self.done = 0  # steps of the training itself, with the one under way
-        self._parts: list[Part] = [*parts, criterion]
+        self._parts = [*(part for part in parts if part is not criterion), criterion]
         self._moments, self._length = branches(steps, at, length, readings)
         half = max(1, round(self._length / 2))
         self._reading_steps = {self._length - 1 - round(half * i / readings) for i in range(readings)}
@@ -182,12 +183,15 @@ class Scouts:
 
     def _save(self) -> Any:
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        return copy.deepcopy([part.state_dict() for part in self._parts]), torch.get_rng_state(), cuda
+        return [_state_of(part) for part in self._parts], torch.get_rng_state(), cuda
 
     def _load(self, saved: Any) -> None:
         states, random, cuda = saved
         for part, state in zip(self._parts, states, strict=True):
-            part.load_state_dict(copy.deepcopy(state))
+            if isinstance(part, torch.Generator):
+                part.set_state(state)
+            else:
+                part.load_state_dict(copy.deepcopy(state))
         torch.set_rng_state(random)
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
@@ -201,6 +205,10 @@ class Scouts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.done = state["done"]
         self.answers = [Answer(**answer) for answer in state["answers"]]
+
+
+def _state_of(part: Part | torch.Generator) -> Any:
+    return part.get_state() if isinstance(part, torch.Generator) else copy.deepcopy(part.state_dict())
 
 
 def branches(steps: int, at: Sequence[float], length: float, readings: int = 5) -> tuple[list[int], int]:

@@ -242,13 +242,17 @@ def burgers(trial: Trial, *, steps: int = 1500, lr: float = 2e-2) -> dict[str, f
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.95, 0.95), fused=True)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for step in range(1, steps + 1):
+    known = Part(*(column.float() for column in data.validation))
+    for step in trial.loop([model, optimizer, schedule, rng], steps):
         optimizer.zero_grad()
+        criterion.held_out(lambda: (model(known.points) - known.solution).square().mean())
         criterion(losses(model, draw(rng, device))).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-        if step % max(1, steps // 27) == 0:
-            trial.report(step, error=error(model, data.validation))
+        if trial.wants_score:
+            trial.score(error(model, data.validation))
+        if (step + 1) % max(1, steps // 27) == 0:
+            trial.report(step + 1, error=error(model, data.validation))
             if trial.should_prune():
                 return None
     return {"validation/error": error(model, data.validation), "test/error": error(model, data.test)}

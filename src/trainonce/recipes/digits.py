@@ -169,14 +169,18 @@ def digits(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, flo
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for step in range(1, steps + 1):
+    held_out = data.validation
+    for step in trial.loop([model, optimizer, schedule, rng], steps):
         batch = data.unlabelled.images[torch.randint(len(data.unlabelled.images), (BATCH,), generator=rng).to(device)]
         optimizer.zero_grad()
+        criterion.held_out(lambda: F.cross_entropy(model(held_out.images), held_out.labels))
         criterion(losses(model, data.labelled, batch, rng)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-        if step % max(1, steps // 27) == 0:
-            trial.report(step, accuracy=accuracy(model, data.validation))
+        if trial.wants_score:
+            trial.score(accuracy(model, data.validation))
+        if (step + 1) % max(1, steps // 27) == 0:
+            trial.report(step + 1, accuracy=accuracy(model, data.validation))
             if trial.should_prune():
                 return None
     return {

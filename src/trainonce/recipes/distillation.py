@@ -135,15 +135,19 @@ def distillation(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[st
     optimizer = torch.optim.AdamW(student.parameters(), lr=lr)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for step in range(1, steps + 1):
+    held_out = data.validation
+    for step in trial.loop([student, optimizer, schedule, rng], steps):
         batch = torch.randint(UNLABELLED, (BATCH,), generator=rng).to(device)
         optimizer.zero_grad()
+        criterion.held_out(lambda: F.cross_entropy(student(held_out.images), held_out.labels))
         terms = losses(student, data.labelled, data.unlabelled.images[batch], teacher[batch], rng)
         criterion(terms).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-        if step % max(1, steps // 27) == 0:
-            trial.report(step, accuracy=accuracy(student, data.validation))
+        if trial.wants_score:
+            trial.score(accuracy(student, data.validation))
+        if (step + 1) % max(1, steps // 27) == 0:
+            trial.report(step + 1, accuracy=accuracy(student, data.validation))
             if trial.should_prune():
                 return None
     return {

@@ -123,14 +123,14 @@ class Trial:
 
     # The loop, for plans that go back
 
-    def loop(self, parts: Iterable[Part], steps: int | None = None, first: int = 0) -> Iterator[int]:
+    def loop(self, parts: Iterable[Part | torch.Generator], steps: int | None = None, first: int = 0) -> Iterator[int]:
         """The steps of the training, for tasks that the plan ``scout`` can train.
 
         With that plan some steps come several times, from the same state and under different weights; with any other
-        they are ``range(first, steps)``. The batch of a step has to depend on its number alone.
+        they are ``range(first, steps)``. The batch of a step has to be the same whenever it comes.
 
-        :param parts: What the training changes: model, optimizer, scheduler, all that has a ``state_dict``. The
-            criterion and torch's random states need not be named.
+        :param parts: What the training changes: model, optimizer, scheduler, all that has a ``state_dict``, and
+            generators that batches are drawn with. The criterion and torch's own random states need not be named.
         :param steps: The length of the training, by default that of the task.
         :param first: The steps that a restored training has made.
         """

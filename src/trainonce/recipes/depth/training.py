@@ -89,8 +89,10 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             found = mean_metrics(network, validation, settings, device, with_points=False)
         return {"delta_1": found["delta_1"]}
 
-    feed = batches_from(sets, settings, network.patch, trial.seed, device, first, process)
-    if not run_steps(trial, settings, parts, feed, train_step, validate):
+    def batches_after(steps: int) -> Iterator[tuple[int, Views]]:
+        return batches_from(sets, settings, network.patch, trial.seed, device, steps, process)
+
+    if not run_steps(trial, settings, parts, batches_after, first, train_step, validate):
         return None
     with ema:
         results = {

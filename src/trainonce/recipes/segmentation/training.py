@@ -72,8 +72,10 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     def validate() -> dict[str, float]:
         return {"miou": metrics.mean_iou(confusion("validation"))}
 
-    feed = batches_from(domains, settings, trial.seed, device, first, process)
-    if not run_steps(trial, settings, parts, feed, train_step, validate):
+    def batches_after(steps: int) -> Iterator[tuple[int, batches.Batch]]:
+        return batches_from(domains, settings, trial.seed, device, steps, process)
+
+    if not run_steps(trial, settings, parts, batches_after, first, train_step, validate):
         return None
     found = {name: confusion(name) for name in sets}
     write_outputs(trial, settings, network, lambda: draw_pictures(trial, network, domains, settings))

@@ -11,6 +11,8 @@ from trainonce.study.weightings.learned import Learned, as_floats
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import torch
+
     import trainonce
     from trainonce.scouts import Part
     from trainonce.study.task import Task
@@ -48,7 +50,14 @@ class Scouted(Learned):
     def to_fields(self) -> dict[str, Any]:
         return super().to_fields() | {"moments": list(self.moments)}
 
-    def scouts(self, criterion: trainonce.CompositeLoss, steps: int, parts: Sequence[Part], *, higher: bool) -> Scouts:
+    def scouts(
+        self,
+        criterion: trainonce.CompositeLoss,
+        steps: int,
+        parts: Sequence[Part | torch.Generator],
+        *,
+        higher: bool,
+    ) -> Scouts:
         return Scouts(
             criterion,
             steps,
