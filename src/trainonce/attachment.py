@@ -69,7 +69,8 @@ def attach(
     :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` to use, instead of a preset.
     :param coupled: Add :math:`\rho \nabla R` to the exponents' gradient instead, so that it passes through momentum and
         Adam. The returned loss stays as it is.
-    :param sync: Average the exponents' gradient over the ranks when there are several.
+    :param sync: Average the exponents' gradient over the ranks when there are several, and in gradient units what is
+        measured. Without it each rank measures units of its own.
     :param process_group: The ranks to average over; by default all.
     :param history: A :class:`History` that records every step, or the path of its file.
 
@@ -126,6 +127,7 @@ class Attachment:
         self.criterion = criterion
         self.regularizer = parts
         self.coupled = coupled
+        self.sync = sync
         self.process_group = process_group
         self.history = history
         self.steps = 0  # calls of step that reached the optimizer
@@ -142,7 +144,7 @@ class Attachment:
         sharded = distributed.is_sharded(self._exponents)
         # Reading sharded exponents takes all ranks, also when only one of them records.
         self._recorded = distributed.on_any_rank(history is not None) if sharded else history is not None
-        self.synced = sync and criterion.learned and not sharded
+        self.synced = sync and not sharded and (criterion.learned or criterion.meter is not None)
         self._handles: list[Any] = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -350,7 +352,8 @@ class Attachment:
         empirical, decay = moved - before, after - moved
         if not self.criterion.learned:  # nothing moves them; where a weight is 0 it would read inf - inf
             empirical, decay = torch.zeros_like(before), torch.zeros_like(before)
-        self.history.append(row(losses, weights, before, empirical, decay, lr, self.criterion._units_row(), mark))
+        units = self.criterion._units_row(before)
+        self.history.append(row(losses, weights, before, empirical, decay, lr, units, mark))
 
     # Checkpoints, ranks and schedulers
 
@@ -369,8 +372,9 @@ class Attachment:
         if not self.synced or self._averaging or not distributed.is_distributed(self.process_group):
             return
         self._averaging = True
-        average = distributed.AverageGradient(self.process_group)
-        self._handles.append(self._exponents.register_post_accumulate_grad_hook(average))  # type: ignore[no-untyped-call]
+        if self.criterion.learned:
+            average = distributed.AverageGradient(self.process_group)
+            self._handles.append(self._exponents.register_post_accumulate_grad_hook(average))  # type: ignore[no-untyped-call]
         difference = distributed.rank_difference(self._exponents.detach(), self.process_group).abs().max().item()
         if difference > 0:
             health.warn(self.criterion, health.RanksDiffer, difference=difference)

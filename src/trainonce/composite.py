@@ -14,7 +14,7 @@ from trainonce.health import watch
 from trainonce.readback import is_capturing
 from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
 from trainonce.text import is_positive, quoted
-from trainonce.units import GradientUnits, HeldOut, UnitMeter, saved_units
+from trainonce.units import GradientUnits, HeldOut, Ranks, UnitMeter, saved_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from trainonce.attachment import Attachment
     from trainonce.history import Tally
-    from trainonce.units.measurement import Measured
 
 NonFinite = Literal["propagate", "skip", "raise"]
 Signal = Literal["loss", "held_out"]
@@ -109,6 +108,7 @@ class CompositeLoss(nn.Module):
         self.nonfinite = nonfinite
         self._frozen = False
         self._attachment: Attachment | None = None
+        self._ranks = Ranks()
         self._tally: Tally | None = None
         self._call_state = CallState()
         self._start: Tensor | None = None
@@ -160,6 +160,8 @@ class CompositeLoss(nn.Module):
         tracking = torch.is_grad_enabled()
         if not len(given):
             if tracking:
+                if self.meter is not None:
+                    self._measure([], ())  # other ranks may have losses
                 self._note(Values(exponents.new_full((len(self.terms),), math.nan), None))
             return _zero_loss(exponents)
         values = Values(stack(self.terms, given, where), None if where is None else self._mark_present(where))
@@ -217,28 +219,29 @@ class CompositeLoss(nn.Module):
     def _measure(self, given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> None:
         """Measure the units if it is time to; outside of any graph, since time is counted on the host."""
         assert self.meter is not None
-        places = self._call_state.take_places()
+        places, attachment, ranks = self._call_state.take_places(), self._attachment, self._ranks
         if not self._frozen and is_capturing(self.meter.norms):
             raise RuntimeError(
                 "Gradient units cannot be measured inside a CUDA graph: replaying it runs no Python, which counts the "
                 "steps. Call criterion.freeze() before the capture, or keep the criterion out of the graph."
             )
-        if not self._frozen and self.meter.is_due(where):
+        ranks.agree(self.meter)
+        if attachment is not None:
+            attachment.start_averaging()
+        if not self._frozen and self.meter.is_due(where, ranks.are_several):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
-            attachment = self._attachment
             learned = [] if attachment is None else attachment.model_parameters()
-            group = None if attachment is None else attachment.process_group
             held_out = self._held_out_loss(places)
-            measured = self.meter.measure(losses, where, places, learned, group, held_out)
-            if measured is not None and measured.compared is not None:
-                self._drift(measured, group)
-        if self._attachment is None and not self._frozen:
+            fresh = self.meter.measure(losses, where, places, learned, ranks, held_out)
+            if fresh is not None:
+                self._drift(fresh)
+        if attachment is None and not self._frozen:
             self.meter.advance()
 
-    def _drift(self, measured: Measured, group: torch.distributed.ProcessGroup | None) -> None:
+    def _drift(self, fresh: Tensor) -> None:
         assert self.meter is not None
         assert self.meter.drift is not None
-        moved = self.meter.drift.move(self._full_exponents(), measured, self.meter.steps, group)
+        moved = self.meter.drift.move(self._full_exponents(), fresh, self.meter.steps)
         with torch.no_grad():
             self.exponents.copy_(distributed.shard_like(moved, self.exponents))
 
@@ -389,6 +392,7 @@ class CompositeLoss(nn.Module):
     def _bind(self, attachment: Attachment, tally: Tally | None) -> None:
         """Become attached: the exponents get gradients if they are learned, and each call's losses go to ``tally``."""
         self._attachment, self._tally = attachment, tally
+        self._ranks = Ranks(attachment.process_group, together=attachment.sync)
         self.exponents.requires_grad_(self.learned)
 
     def _unbind(self) -> None:
@@ -422,11 +426,11 @@ class CompositeLoss(nn.Module):
         ratios = [math.exp(mu - top) for mu in (0.0, *self._init_exponents)]
         return [ratio / sum(ratios) for ratio in ratios]
 
-    def _units_row(self) -> Tensor:
+    def _units_row(self, exponents: Tensor) -> Tensor:
         """What a history keeps of the units: those of the auxiliary terms, and the total; nothing of raw ones."""
         if self.meter is None:
-            return self.exponents.new_empty(0)
-        return torch.cat((self.units[1:], self.total.reshape(1)))
+            return exponents.new_empty(0)
+        return torch.cat((self.units[1:], self._total_at(exponents).reshape(1)))
 
     def _after_step(self, found_inf: Tensor | None) -> None:
         """Called after each step of the attached optimizer; a schedule moves on here.
@@ -461,8 +465,10 @@ class CompositeLoss(nn.Module):
 
         1 if they are learned. In gradient units the base's weight is held instead.
         """
-        mu = self._full_exponents()
-        return mu.new_ones(()) if self.meter is None else (self._shares_at(mu) * self._per_unit()).sum()
+        return self._total_at(self._full_exponents())
+
+    def _total_at(self, exponents: Tensor) -> Tensor:
+        return exponents.new_ones(()) if self.meter is None else (self._shares_at(exponents) * self._per_unit()).sum()
 
     def _full_exponents(self) -> Tensor:
         mu = self.exponents.detach()
@@ -602,6 +608,7 @@ class CompositeLoss(nn.Module):
         kept = {key: value for key, value in self.__dict__.items() if key != "_warned"}
         return kept | {
             "_attachment": None,
+            "_ranks": Ranks(),
             "_tally": None,
             "_call_state": CallState(),
             "_calls": watch.CallWatch(),

@@ -2,5 +2,6 @@
 
 from trainonce.units.meter import UnitMeter as UnitMeter
 from trainonce.units.meter import saved_units as saved_units
+from trainonce.units.ranks import Ranks as Ranks
 from trainonce.units.settings import GradientUnits as GradientUnits
 from trainonce.units.settings import HeldOut as HeldOut

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainonce.units import measurement, rule
+from trainonce.units import rule
 
 if TYPE_CHECKING:
-    from trainonce.units.measurement import Measured
     from trainonce.units.settings import HeldOut
 
 KEEP = 0.9  # what is kept of the running means at a measurement
@@ -40,14 +39,11 @@ class HeldOutDrift(nn.Module):
         self.last = 0  # the step of the last measurement
 
     @torch.no_grad()
-    def move(
-        self, exponents: Tensor, measured: Measured, step: int, group: torch.distributed.ProcessGroup | None
-    ) -> Tensor:
-        """The exponents after a measurement of all terms, compared with the gradient of the held-out loss."""
-        assert measured.compared is not None
-        products, square = measured.compared
-        fresh = torch.cat((products, measured.squares.sum(1), square.reshape(1))).to(self.products.dtype)
-        fresh = measurement.mean_over_ranks(fresh, group)
+    def move(self, exponents: Tensor, fresh: Tensor, step: int) -> Tensor:
+        """The exponents after a measurement of all terms, compared with the gradient of the held-out loss.
+
+        ``fresh``: the products of their gradients, the terms' squared norms and that of the held-out loss.
+        """
         usable = fresh.isfinite().all()
         before = torch.cat((self.products, self.squares, self.square))
         after = torch.where(before.isnan(), fresh, KEEP * before + (1 - KEEP) * fresh)

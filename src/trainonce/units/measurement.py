@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from trainonce import distributed
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -94,24 +92,3 @@ def pairs(squares: Tensor) -> Tensor:
     with_first = reached[:1] & reached[1:]
     shared = torch.where(by_all.any(), by_all, with_first).to(squares.dtype)
     return torch.stack(((squares[:1] * shared).sum(1), (squares[1:] * shared).sum(1)), dim=1).sqrt()
-
-
-def mean_over_ranks(values: Tensor, group: torch.distributed.ProcessGroup | None) -> Tensor:
-    """The mean of the values over the ranks that have finite ones."""
-    if not distributed.is_distributed(group):
-        return values
-    there = values.isfinite().all().to(values.dtype)
-    both = torch.cat((torch.where(there > 0, values, 0), there.reshape(1)))
-    torch.distributed.all_reduce(both, group=group)
-    return both[:-1] / both[-1]
-
-
-def average(norms: Tensor, group: torch.distributed.ProcessGroup | None) -> Tensor:
-    """The root mean square over the ranks of the pairs; a rank whose batch lacks a term, or has NaN, does not count."""
-    if not distributed.is_distributed(group):
-        return norms
-    there = (norms > 0) & norms.isfinite()
-    there = there.all(1, keepdim=True).expand_as(norms)
-    both = torch.stack((torch.where(there, norms.square(), 0), there.to(norms.dtype)))
-    torch.distributed.all_reduce(both, group=group)
-    return (both[0] / both[1]).sqrt()

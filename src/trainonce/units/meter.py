@@ -14,7 +14,7 @@ from trainonce.units.held_out import HeldOutDrift
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from trainonce.units.measurement import Measured
+    from trainonce.units.ranks import Ranks
     from trainonce.units.settings import GradientUnits, HeldOut
 
 LARGEST_SCALE = 2.0**15  # float16 holds it
@@ -48,6 +48,7 @@ class UnitMeter(nn.Module):
         self._place: list[Tensor] = []
         self._look = 0  # the measurement that looks for the shared parameters again
         self._measured = 0
+        self._last = NEVER  # the step of the last measurement
         self.reset()
 
     def reset(self) -> None:
@@ -67,9 +68,17 @@ class UnitMeter(nn.Module):
 
     # When
 
-    def is_due(self, where: tuple[int, ...] | None) -> bool:
-        """Whether a call measures: its step has come, or a term is there for the first time."""
-        return self.steps >= self.next or any(self.since[i - 1] == NEVER for i in self._auxiliary(where))
+    def is_due(self, where: tuple[int, ...] | None, several_ranks: bool) -> bool:
+        """Whether a call measures: its step has come, or a term is there for the first time.
+
+        One of several ranks does not know what the others have. There a new term waits for the next step that measures,
+        in which all calls look for it.
+        """
+        if self.steps >= self.next:
+            return True
+        if several_ranks:
+            return self.steps == self._last and NEVER in self.since
+        return any(self.since[i - 1] == NEVER for i in self._auxiliary(where))
 
     def advance(self) -> None:
         """Count a step of the optimizer."""
@@ -98,26 +107,36 @@ class UnitMeter(nn.Module):
         where: tuple[int, ...] | None,
         shared: Sequence[Tensor],
         learned: Collection[Tensor],
-        group: torch.distributed.ProcessGroup | None,
+        ranks: Ranks,
         held_out: Callable[[], Tensor] | None,
-    ) -> Measured | None:
+    ) -> Tensor | None:
         """Measure the losses of a call. ``where``: which terms they are; ``shared``: tensors that the user named.
 
         A batch without the base, or without any other term, measures nothing. The held-out loss is evaluated if all
-        terms are there.
+        terms are there; what :meth:`HeldOutDrift.move` needs comes back.
         """
-        auxiliary = self._auxiliary(where)
+        terms = len(self.norms) + 1
+        seen = ranks.look(where, terms, held_out is not None, self.norms.device)
+        auxiliary = self._auxiliary(seen.where)
         if not auxiliary:
             return None
-        at = list(shared) if shared else self._find(losses, learned)
-        measured = None
-        if at:
-            other = None if held_out is None or where is not None else held_out()
-            measured = measurement.measure(losses, at, self.scale, other)
-            pairs = measurement.average(measurement.pairs(measured.squares), group)
-            self._take(pairs if where is None else self._spread(pairs, auxiliary), measured.squares)
+        pairs = self.norms.new_zeros(len(auxiliary), 2)
+        finite = torch.ones_like(self.scale, dtype=torch.bool)
+        fresh = self.norms.new_full((2 * terms + 1,), torch.nan)
+        with ranks.apart_from_ddp():
+            losses = _for_all(seen.where, losses, where)
+            at = self._where_to_measure(losses, shared, learned)
+            if at:
+                other = held_out() if held_out is not None and seen.compared else None
+                measured = measurement.measure(losses, at, self.scale, other)
+                pairs, finite = measurement.pairs(measured.squares), measured.squares.isfinite().all()
+                if measured.compared is not None and where is None:
+                    parts = (measured.compared.products, measured.squares.sum(1), measured.compared.square.reshape(1))
+                    fresh = torch.cat(parts).to(fresh)
+        pairs, finite = ranks.average(pairs, finite)
+        self._take(self._spread(pairs, auxiliary), finite)
         self._count(auxiliary)
-        return measured
+        return ranks.mean(fresh) if seen.compared else None
 
     def _count(self, auxiliary: Sequence[int]) -> None:
         self._measured += 1
@@ -125,26 +144,35 @@ class UnitMeter(nn.Module):
             if self.since[index - 1] == NEVER:
                 self.since[index - 1] = self.steps
         self.rise()
+        self._last = self.steps
         self.next = self.steps + max(1, math.ceil(self.settings.every * self.steps))
 
-    def _find(self, losses: Sequence[Tensor], learned: Collection[Tensor]) -> list[Tensor]:
-        """The shared parameters; looked for at measurements 1, 2, 4, 8 and so on, since layers may be unfrozen."""
+    def _where_to_measure(
+        self, losses: Sequence[Tensor], shared: Sequence[Tensor], learned: Collection[Tensor]
+    ) -> list[Tensor]:
+        """The named tensors, or the shared parameters; one of several ranks may have no loss at all.
+
+        The parameters are looked for at measurements 1, 2, 4, 8 and so on, since layers may be unfrozen.
+        """
+        if shared or not losses:
+            return list(shared) if losses else []
         if self._measured >= self._look or not self._place:
             self._look = 2 * max(1, self._measured)
             self._place = places.find(losses, self.settings.shared, learned)
         return self._place
 
     def _spread(self, pairs: Tensor, auxiliary: Sequence[int]) -> Tensor:
+        if len(auxiliary) == len(self.norms):
+            return pairs
         full = torch.zeros_like(self.norms)
         for pair, index in zip(pairs, auxiliary, strict=True):
             full[index - 1] = pair
         return full
 
     @torch.no_grad()
-    def _take(self, pairs: Tensor, squares: Tensor) -> None:
+    def _take(self, pairs: Tensor, finite: Tensor) -> None:
         self.norms.copy_(rule.running(self.norms, pairs.to(self.norms), self.settings.keep))
         self.peaks.copy_(torch.fmax(self.peaks, self.norms))
-        finite = squares.isfinite().all()
         self.streak.copy_(torch.where(finite, self.streak + 1, 0))
         grown = torch.where(self.streak >= PATIENCE, self.scale * 2, self.scale)
         self.scale.copy_(torch.where(finite, grown, self.scale / 4).clamp_(1, LARGEST_SCALE))
@@ -179,6 +207,18 @@ class UnitMeter(nn.Module):
     def set_extra_state(self, saved: Tensor) -> None:
         self.steps, self.next, *self.since = saved.tolist()
         self.rise()
+
+
+def _for_all(terms: tuple[int, ...], losses: Sequence[Tensor], where: tuple[int, ...] | None) -> list[Tensor]:
+    """A loss for each of the terms, of those that this rank has. ``where``: which ones they are.
+
+    What is missing is 0 times another. Every rank makes the same backward passes then, and in those FSDP2 and
+    SyncBatchNorm wait for each other.
+    """
+    if where is None or not len(losses):
+        return list(losses)
+    own = dict(zip(where, losses, strict=True))
+    return [own[i] if i in own else 0 * losses[0] for i in terms]
 
 
 def saved_units(prefix: str) -> dict[str, Callable[[list[int]], list[int]]]:

@@ -40,7 +40,8 @@ class Leaves:
             name = type(node).__name__
             if name in _REFUSED:
                 self.refused.add(name)
-            for following, _ in node.next_functions:
+            for edge in node.next_functions:
+                following = _past_ddp(*edge)
                 leaf = getattr(following, "variable", None)
                 if leaf is not None:
                     self.uses[leaf] = max(self.uses.get(leaf, -1), node._sequence_nr())
@@ -49,14 +50,23 @@ class Leaves:
                     waiting.append(following)
 
 
+def _past_ddp(node: Any, output: int) -> Any:
+    """The node; where DistributedDataParallel passes all outputs of a model through one, what this output came from."""
+    if type(node).__name__ != "_DDPSinkBackward":
+        return node
+    before = sum(node.needs_input_grad[1 : 1 + output])  # the wrapper comes first, and outputs may be no tensors
+    return [source for source, _ in node.next_functions if source is not None][before]
+
+
 def _start(loss: Tensor) -> Any:
     """The node that computed a loss; of one in a stacked tensor, the node before they were stacked."""
     node: Any = loss.grad_fn
     if type(node).__name__ == "UnbindBackward0":
         stacked = node.next_functions[0][0]
         if type(stacked).__name__ == "StackBackward0":
-            return stacked.next_functions[loss.output_nr][0]
-    return node
+            node, output = stacked.next_functions[loss.output_nr]
+            return _past_ddp(node, output)
+    return _past_ddp(node, loss.output_nr)
 
 
 def find(losses: Sequence[Tensor], shared: Shared, learned: Collection[Tensor]) -> list[Tensor]:
