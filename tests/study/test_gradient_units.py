@@ -175,7 +175,7 @@ PAIRED = textwrap.dedent("""
             if step % 3 == 0:
                 parts = {"model": model, "optimizer": optimizer, "criterion": criterion}
                 trial.save({"step": step, **{name: part.state_dict() for name, part in parts.items()}})
-        values = torch.cat([criterion.weights, criterion.total.reshape(1), criterion.exponents.detach(), model.weight[0]])
+        values = torch.cat([criterion.weights * criterion.total, criterion.exponents.detach(), model.weight[0]])
         both = [torch.empty_like(values) for _ in range(2)]
         torch.distributed.all_gather(both, values.detach())
         apart = (both[0] - both[1]).abs().max().item()

@@ -19,7 +19,7 @@ Status = Literal["done", "pruned", "diverged", "failed"]
 #: 2: keys leave out what has its default value; the presets are called ``paper`` and ``softplus``.
 FORMAT = 2
 
-#: Of what format 2 has no place for: manifests that leave out the points of large grids, points in gradient units.
+#: Of what format 2 has no place for: a manifest that leaves out the points of large grids; points in gradient units.
 NEWEST = 3
 
 #: What format 1 called the presets.

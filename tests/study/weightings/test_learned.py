@@ -26,7 +26,7 @@ TEXTS = {
     "one-shot(units=gradient,init=0.5,signal=loss,decay=1,lr=0.1,preset=softplus)": (
         "gradient units, init 0.5, signal loss, decay 1, softplus, lr 0.1"
     ),
-    "one-shot(units=gradient,blend=0.5,limit=3,drift=2,at=last)": "gradient units, blend 0.5, limit 3, drift 2, at last",
+    "one-shot(units=gradient,blend=0.5,limit=3,drift=2)": "gradient units, blend 0.5, limit 3, drift 2",
 }
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import trainonce
 from trainonce.study.weightings.base import Weighting
 from trainonce.text import is_number, names_error, quoted
-from trainonce.units.settings import TRAVEL, TRAVEL_PER_FOLD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +150,8 @@ class Learned(Weighting):
 
     def _held_out(self, steps: int | None) -> trainonce.HeldOut:
         """The drift of a run of so many steps; where they are not known, in the proportion of the two defaults."""
+        from trainonce.units.settings import TRAVEL, TRAVEL_PER_FOLD
+
         return trainonce.HeldOut(steps, self.drift if steps else self.drift * TRAVEL_PER_FOLD / TRAVEL)
 
 
