@@ -12,7 +12,7 @@ import pytest
 
 from trainonce import report
 from trainonce.study import Record, Summary
-from trainonce.study.weightings import Fixed, Learned, key_of
+from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,30 @@ def studies(tmp_path_factory):
     return {
         k: Summary.read(_stores.build(tmp_path_factory.mktemp(f"k{k}"), terms=t)) for k, t in _figures.TERMS.items()
     }
+
+
+def units_study(folder, terms, **settings):
+    units = Learned(1.0, units="gradient", **settings)
+    plans = [
+        _stores.plan("one-shot(units=gradient)", "learned", [units]),
+        *_stores.usual(terms)[:3],
+        _stores.plan("replay(units=gradient)", "control", [Replay(units)]),
+        _stores.plan("final", "control", [Final(Learned())]),
+    ]
+    change = lambda r: dataclasses.replace(r, total=2.5) if r.weighting == units else r  # noqa: E731
+    return Summary.read(_stores.build(folder, terms=terms, plans=plans, change=change))
+
+
+@pytest.fixture(scope="session")
+def in_units(tmp_path_factory):
+    """Studies whose first plan weighs in gradient units, by the number of auxiliary terms."""
+    return {k: units_study(tmp_path_factory.mktemp(f"units{k}"), t) for k, t in _figures.TERMS.items()}
+
+
+@pytest.fixture(scope="session")
+def drifting(tmp_path_factory):
+    """The same with held-out data."""
+    return units_study(tmp_path_factory.mktemp("drifting"), _figures.TERMS[2], drift=4)
 
 
 @pytest.fixture(scope="session")

@@ -67,8 +67,9 @@ def write_history(path, terms, weighting, seed, steps=120):
         else end
     )
     path.parent.mkdir(parents=True, exist_ok=True)
+    units = {"units": "gradient"} if weighting.measures else {}
     with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"trainonce_history": 1, "terms": list(terms)}) + "\n")
+        file.write(json.dumps({"trainonce_history": 1, "terms": list(terms)} | units) + "\n")
         for step in range(1, steps + 1):
             part = 1 - math.exp(-4 * step / steps)
             logs = [
@@ -85,7 +86,14 @@ def write_history(path, terms, weighting, seed, steps=120):
             row |= {f"exponent/{term}": v for term, v in zip(terms[1:], logs[1:], strict=True)}
             row |= {f"empirical/{term}": 0.02 * math.exp(-step / 40) for term in terms[1:]}
             row |= {f"decay/{term}": -0.004 for term in terms[1:]}
-            file.write(json.dumps(row | {"lr": 0.01}) + "\n")
+            row |= {"lr": 0.01}
+            if units:  # what the exponents of the raw run are, the units are here; the exponents drift or rest
+                drift = weighting.drift * part / 10
+                row |= {f"exponent/{term}": drift for term in terms[1:]}
+                row |= {f"{kind}/{term}": 0.0 for kind in ("empirical", "decay") for term in terms[1:]}
+                row |= {f"unit/{term}": math.exp(drift - v) for term, v in zip(terms[1:], logs[1:], strict=True)}
+                row["total"] = 1 / (len(terms) * row[f"weight/{terms[0]}"])
+            file.write(json.dumps(row) + "\n")
 
 
 def build(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from trainonce.report.drawing import render, sweeps
 from trainonce.report.drawing.style import NothingToDrawError
 from trainonce.report.plotly import elements
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,9 +105,11 @@ def collect(namespace: Mapping[str, Any]) -> tuple[Entry, ...]:
 
 
 def fields(summary: Summary, case: Case | None = None) -> dict[str, str]:
-    """What titles and captions may contain in braces: the splits, the metric, the base term, the case."""
-    task = summary.task
+    """What titles and captions may contain in braces: the splits, the metric, the base term, the case, our weights."""
+    task, ours = summary.task, sentences.weights_of(summary.one_shot)
     named = {"select": task.select, "report": task.report, "metric": task.metric, "base": task.terms[0]}
+    of_units = " of the losses in their units" if sentences.is_in_units(summary.one_shot) else ""
+    named |= {"ours": ours, "Ours": ours[0].upper() + ours[1:], "in_units": of_units}
     return named | {"case": case.label if case else ""}
 
 

@@ -102,7 +102,7 @@ def draw_against_grid(
     if learned is None and best is None and not grey:
         raise NothingToDrawError(lacking)
     with style.panel(axes) as axes:
-        logarithmic = _choose_scale(axes, learned, [c for c in (best, *grey) if c is not None])
+        logarithmic = choose_scale(axes, [learned] if learned is not None else [], [c for c in (best, *grey) if c])
         ends: list[Label] = []
         for curve in grey:
             draw_within(axes, curve, COLOURS["set"], "fixed weights", linewidth=0.9, alpha=0.7)
@@ -114,16 +114,19 @@ def draw_against_grid(
             ends += end_label(best, plans.label(reference, summary.rows), INK)
         if learned is not None:
             draw_within(axes, learned, COLOURS["learned"], "learned", band=True, linewidth=2, zorder=3)
-            ends += end_label(learned, "learned", COLOURS["learned"], True)
+            ends += end_label(learned, plans.name_of_ours(summary), COLOURS["learned"], True)
         band = describe_band(learned.seeds) if learned is not None else "means over the seeds"
         finish(axes, ends, title, f"{what}{' (log scale)' if logarithmic else ''}; {band}")
     return style.root(axes)
 
 
-def _choose_scale(axes: Axes, learned: Curve | None, others: Sequence[Curve]) -> bool:
-    """Set limits that show what most runs do. Returns whether the axis is logarithmic: values span a factor of 20."""
-    ours = [learned.mean, learned.low, learned.high] if learned is not None else []
-    found = [v for side in (*ours, *(curve.mean for curve in others)) for v in side]
+def choose_scale(axes: Axes, whole: Sequence[Curve], others: Sequence[Curve] = ()) -> bool:
+    """Set limits that show what most runs do. Returns whether the axis is logarithmic: values span a factor of 20.
+
+    :param whole: Curves that are shown with the range of their seeds.
+    """
+    sides = [side for curve in whole for side in (curve.mean, curve.low, curve.high)]
+    found = [v for side in (*sides, *(curve.mean for curve in others)) for v in side]
     values = sorted(v for v in found if math.isfinite(v))
     if not values:
         return False

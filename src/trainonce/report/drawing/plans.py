@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import edges, style
+from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -42,7 +43,12 @@ def label(row: Row, among: Sequence[Row] = ()) -> str:
         if sum(base_name(other.plan) == name for other in among) > 1:
             name = shorten(row.plan, 22)
         return f"best of {name}" if row.kind == "set" else name
-    return shorten(row.plan.replace("preset=", ""), 30)
+    return shorten(row.plan.replace("preset=", "").replace("units=", ""), 30)
+
+
+def name_of_ours(summary: Summary) -> str:
+    """What figures call the first one-shot plan, in a word or two."""
+    return "gradient units" if sentences.is_in_units(summary.one_shot) else "learned"
 
 
 def seed_notes(counts: Sequence[int], others: Sequence[bool] = ()) -> list[str]:

@@ -11,6 +11,7 @@ from trainonce.report.figures.cost_quality import cost_quality as cost_quality
 from trainonce.report.figures.differences import differences as differences
 from trainonce.report.figures.seeds import seeds as seeds
 from trainonce.report.figures.weights import weights as weights
+from trainonce.report.figures.units import units as units
 from trainonce.report.figures.exponents import exponents as exponents
 from trainonce.report.figures.response_curve import response_curve as response_curve
 from trainonce.report.figures.heat_map import heat_map as heat_map

@@ -8,6 +8,7 @@ from trainonce.report.catalogue import each_auxiliary_term, entry
 from trainonce.report.drawing import curves, style
 from trainonce.report.drawing.over_steps import NO_HISTORY, describe_band, draw_curve, end_label, finish, learned_plan
 from trainonce.report.drawing.style import COLOURS, DASHES, INK, NothingToDrawError
+from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +40,8 @@ def drives(summary: Summary, term: str | None = None, axes: Axes | None = None) 
     found = {name: curves.curve(runs, f"sum/{part}/{term}") for name, part in parts.items()}
     if not any(found.values()):
         raise NothingToDrawError(NO_HISTORY)
+    if sentences.is_in_units(summary.one_shot) and not any(any(line.mean) for line in found.values() if line):
+        raise NothingToDrawError("Neither losses nor decay move the exponents of gradient units without signal=loss.")
     with style.panel(axes) as axes:
         ends: list[Label] = []
         looks = {"losses": ("#2E86C8", DASHES[1]), "decay": ("#009E73", DASHES[2]), "both": (COLOURS["learned"], "-")}

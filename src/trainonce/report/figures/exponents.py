@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @entry(
     part="weights",
     title="Learned exponents over steps",
-    caption="The parameters that are learned: the weights are their softmax, with 0 for {base}. "
+    caption="The parameters that are learned: the weights{in_units} are their softmax, with 0 for {base}. "
     "Flat at the end means that they have converged, or that the learning rate has decayed to 0.",
 )
 def exponents(summary: Summary, axes: Axes | None = None) -> Figure:

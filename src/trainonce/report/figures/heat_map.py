@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.extras import require
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import labels, style, titles, weight_space
+from trainonce.report.drawing import labels, plans, style, titles, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import INK, NothingToDrawError
 from trainonce.study import sentences
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     part="weights",
     title="Map of the ratios",
     caption="Each cell or dot is one fixed choice, stronger where {report} {metric} is better; the frame "
-    "or diamond marks the one that {select} chooses. Each orange path is a seed of the learned weights, "
+    "or diamond marks the one that {select} chooses. Each orange path is a seed of the {ours}, "
     "from ring to star, if its history was kept.",
     applies=lambda summary: len(summary.task.terms) == 3,
 )
@@ -80,7 +80,7 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
         titles.head(
             axes,
             "Where the weights went",
-            f"{'cells' if full else 'dots'}: {what}, stronger is better; orange: learned",
+            f"{'cells' if full else 'dots'}: {what}, stronger is better; orange: {plans.name_of_ours(summary)}",
             weight_space.ratio_label(summary, 1),
         )
     return style.root(axes)

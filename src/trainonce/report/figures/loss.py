@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @entry(
     part="losses",
     title="Loss {case} over steps",
-    caption="The unweighted term on the training batches: learned weights with the range of their seeds, the "
+    caption="The unweighted term on the training batches: {ours} with the range of their seeds, the "
     "reference, and every other fixed choice in grey, each the mean over its seeds.",
     cases=each_term,
     interactive=interactive,

@@ -78,7 +78,7 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
             axes.axhline(at, color=INK, linewidth=0.8, alpha=0.5, zorder=1)
         axes.spines[["left", "bottom"]].set_visible(False)
         outset = 72 * name_width(names) - 8
-        above = "weight / base weight (log scale); orange: learned, dark: reference"
+        above = f"weight / base weight (log scale); orange: {plans.name_of_ours(summary)}, dark: reference"
         titles.head(axes, "All choices of weights", above, outset=outset, lift=16)
         axes.xaxis.tick_top()
         axes.tick_params(axis="y", length=0, pad=9)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @entry(
     part="weights",
     title="Response curve",
-    caption="The result at each fixed ratio, and the learned weights at the ratio where they ended. Bars are one "
-    "standard deviation over the seeds, for the learned weights in both directions. A ratio of 0 is drawn left of the "
+    caption="The result at each fixed ratio, and the {ours} at the ratio where they ended. Bars are one "
+    "standard deviation over the seeds, for the {ours} in both directions. A ratio of 0 is drawn left of the "
     "dotted line; an arrow is what lies beyond the axis.",
     applies=lambda summary: len(summary.task.terms) == 2,
     interactive=interactive,
@@ -62,7 +62,8 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
             learned, best = ours is not None and outcome is ours.chosen, reference and outcome is reference.chosen
             colour = INK if best and not learned else colour
             marker, size = ("*", 15) if learned else ("D", 7) if best else ("o", 5)
-            name = "learned" if learned else plans.label(reference, summary.rows) if reference and best else ""
+            name = plans.label(reference, summary.rows) if reference and best else ""
+            name = plans.name_of_ours(summary) if learned else name
             made = [edges.draw_beyond(axes, x, *one, colour) for one in edges.describe_beyond(axes, outcome, decimals)]
             obstacles += [box for _, box in made]
             if low <= outcome.mean <= high:

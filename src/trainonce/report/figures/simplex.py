@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.extras import require
 from trainonce.report.catalogue import entry
-from trainonce.report.drawing import style, titles, weight_space
+from trainonce.report.drawing import plans, style, titles, weight_space
 from trainonce.report.drawing.style import COLOURS, INK, MARKERS, NothingToDrawError
 from trainonce.report.drawing.weight_space import TOP, place_in_triangle
 from trainonce.report.plotly.simplex import simplex as interactive
@@ -78,7 +78,8 @@ def _add_legend(axes: Axes, summary: Summary, fixed: bool, paths: Sequence[Seque
     lines = require("matplotlib.lines", "matplotlib", "study")
     legend = require("matplotlib.legend", "matplotlib", "study")
     kinds = [k for k in ("fixed", "peer", "search") if any(row.kind == k for row in summary.ranked)]
-    learned = "learned, start to end" if any(len(path) > 1 for path in paths) else "learned, at the end"
+    when = "start to end" if any(len(path) > 1 for path in paths) else "at the end"
+    learned = f"{plans.name_of_ours(summary)}, {when}"
     left = [(learned, COLOURS["learned"], MARKERS["learned"])] if paths else []
     left += [("fixed, darker is better", INK, "o"), ("best fixed (reference)", INK, "D")] if fixed else []
     right = [(style.ROLES[kind], COLOURS[kind], MARKERS[kind]) for kind in kinds]

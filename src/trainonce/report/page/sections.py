@@ -66,24 +66,31 @@ def _plans_without_result(summary: Summary) -> str:
 
 
 def controls(summary: Summary) -> str:
-    """The controls against the learned weights: whether it matters that the weights adapt to the losses."""
+    """The controls, each against the plan whose weights it uses: whether it matters that they adapt to the losses."""
     ours, decimals = summary.one_shot, sentences.decimal_places(summary)
     rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
     if ours is None or not rows:
         return ""
-    lines = [["control", "what it is", f"{summary.task.report} {summary.task.metric}", "difference to learned [95 %]"]]
+    lines = [["control", "what it is", f"{summary.task.report} {summary.task.metric}", "difference to one-shot [95 %]"]]
     for row in rows:
-        common = sorted(set(row.chosen.report) & set(ours.chosen.report))
-        pairs = [summary.task.sign * (row.chosen.report[s] - ours.chosen.report[s]) for s in common]
+        run = _run_of(summary, row) or ours
+        common = sorted(set(row.chosen.report) & set(run.chosen.report))
+        pairs = [summary.task.sign * (row.chosen.report[s] - run.chosen.report[s]) for s in common]
         against = paired_interval(pairs) if pairs else None
         about = _about(row)
         result = sentences.mean_and_deviation(row.chosen, decimals)
         lines.append([row.plan, about, result, sentences.interval(against, decimals)])
     read = (
-        "If a control does as well as the learned weights, then the values of the weights matter, and not that they "
-        "adapt to the losses of the same run. A positive difference means that the control is better."
+        "If a control does as well as the one-shot plan whose weights it uses, then the values of the weights matter, "
+        "and not that they adapt to the losses of the same run. A positive difference means that the control is better."
     )
     return markup.table(lines, "controls", words=True) + markup.paragraph(read, "quiet")
+
+
+def _run_of(summary: Summary, control: Row) -> Row | None:
+    """The one-shot plan whose weights a control uses, if the study has it."""
+    of = getattr(control.chosen.weighting, "of", None)
+    return next((row for row in summary.rows if row.kind == "learned" and row.chosen.weighting == of), None)
 
 
 def health(trials: Sequence[TrialRow]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from trainonce.report.drawing import curves
+from trainonce.report.drawing import curves, plans
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK
 from trainonce.report.plotly import elements
@@ -27,10 +27,11 @@ def loss(summary: Summary, term: str) -> Any:
                 hover = f"{elements.escape(outcome.label)}: %{{y:.4g}}<extra></extra>"
                 figure.add_scatter(x=line.steps, y=line.mean, mode="lines", line=look, hovertemplate=hover, **legend)
                 seen = True
-    for chosen, name, colour in ((reference, "reference", INK), (summary.one_shot, "learned", COLOURS["learned"])):
+    ours = (summary.one_shot, plans.name_of_ours(summary), COLOURS["learned"])
+    for chosen, name, colour in ((reference, "reference", INK), ours):
         line = curves.curve(curves.read_histories(summary, chosen.chosen), f"loss/{term}") if chosen else None
         if line is not None:
-            elements.add_line(figure, line, name, colour, band=name == "learned")
+            elements.add_line(figure, line, name, colour, band=chosen is summary.one_shot)
     values = [v for trace in figure.data for v in trace.y if v is not None and math.isfinite(v)]
     if values and min(values) > 0 and max(values) > 20 * min(values):
         figure.update_yaxes(type="log", **elements.log_ticks(LogScale(values), power=True))

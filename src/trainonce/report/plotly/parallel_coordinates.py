@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.report.drawing import edges, style, weight_space
+from trainonce.report.drawing import edges, plans, style, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS
 from trainonce.report.plotly import elements
@@ -41,9 +41,9 @@ def parallel_coordinates(summary: Summary) -> Any:
     line["colorscale"] = [[0, COLOURS["set"]], [1, COLOURS["learned"]]]
     figure = elements.new_figure(
         "All choices of weights",
-        "results beyond the axis are drawn at its end; orange: learned"
+        f"results beyond the axis are drawn at its end; orange: {plans.name_of_ours(summary)}"
         if beyond
-        else f"weight / weight of {shorten(summary.task.terms[0], style.NAME)}; orange: learned",
+        else f"weight / weight of {shorten(summary.task.terms[0], style.NAME)}; orange: {plans.name_of_ours(summary)}",
         {},
         {},
     )

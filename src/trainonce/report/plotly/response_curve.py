@@ -48,15 +48,13 @@ def response_curve(summary: Summary) -> Any:
             look, hover = {"color": COLOURS["set"], "size": 8}, _hover(o, o.label, decimals)
             elements.add_outcome(figure, x, o, (low, high), look, hovertemplate=hover, showlegend=False, **group)
     if ours is not None:
-        logs = [scale(end) for end in ends]
+        name, logs = plans.name_of_ours(summary), [scale(end) for end in ends]
         look, hover = (
             {"color": COLOURS["learned"], "symbol": "star", "size": 15},
-            _hover(ours.chosen, "learned", decimals),
+            _hover(ours.chosen, name, decimals),
         )
         at, bar = statistics.fmean(logs), {"array": [standard_deviation(logs)]}
-        elements.add_outcome(
-            figure, at, ours.chosen, (low, high), look, name="learned", hovertemplate=hover, error_x=bar
-        )
+        elements.add_outcome(figure, at, ours.chosen, (low, high), look, name=name, hovertemplate=hover, error_x=bar)
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainonce.report.drawing import style, weight_space
+from trainonce.report.drawing import plans, style, weight_space
 from trainonce.report.drawing.style import COLOURS, INK
 from trainonce.report.drawing.weight_space import TOP, place_in_triangle
 from trainonce.report.plotly import elements
@@ -54,12 +54,12 @@ def simplex(summary: Summary) -> Any:
             x=xs,
             y=ys,
             mode="lines+markers",
-            name="learned",
+            name=plans.name_of_ours(summary),
             legendgroup="learned",
             showlegend=number == 0,
             line={"color": COLOURS["learned"]},
             marker={"symbol": "star", "size": sizes, "color": COLOURS["learned"]},
             text=[", ".join(f"{t} {w:.3g}" for t, w in zip(escaped, point, strict=True)) for point in path],
-            hovertemplate="%{text}<extra>learned</extra>",
+            hovertemplate="%{text}",
         )
     return figure

@@ -3,7 +3,9 @@
 from trainonce.study.sentences.evidence import details as details
 from trainonce.study.sentences.evidence import evidence as evidence
 from trainonce.study.sentences.headline import sentence as sentence
+from trainonce.study.sentences.names import is_in_units as is_in_units
 from trainonce.study.sentences.names import missing_seeds as missing_seeds
+from trainonce.study.sentences.names import weights_of as weights_of
 from trainonce.study.sentences.numbers import amount as amount
 from trainonce.study.sentences.numbers import decimal_places as decimal_places
 from trainonce.study.sentences.numbers import interval as interval

@@ -37,7 +37,7 @@ def _without_single(summary: Summary) -> str:
     ours, search = summary.one_shot, summary.best_search
     if ours is None:
         return "There is no run with learned weights: add the plan one-shot."
-    text = f"One run with learned weights has no result{missing_seeds(ours.chosen)}"
+    text = f"{subject_of(summary, ours)} has no result{missing_seeds(ours.chosen)}"
     if search is None:
         return f"{text}."
     return f"{text}; {points_of(summary, search)} has {value_of(summary, search)}{missing_trainings(search)}."

@@ -22,11 +22,22 @@ class Subject(NamedTuple):
         return self.name[0].upper() + self.name[1:]
 
 
+def is_in_units(row: Row | None) -> bool:
+    """Whether a plan weighs the losses in gradient units."""
+    weighting = None if row is None else row.chosen.weighting
+    return weighting is not None and weighting.measures
+
+
+def weights_of(row: Row | None) -> str:
+    """What the weights of a one-shot plan are called."""
+    return "weights in gradient units" if is_in_units(row) else "learned weights"
+
+
 def subject_of(summary: Summary, row: Row) -> Subject:
     name = base_name(row.plan)
     plural, single = ("do", "have", "are"), ("does", "has", "is")
     if row is summary.one_shot:
-        return Subject("one run with learned weights", *single)
+        return Subject(f"one run with {weights_of(row)}", *single)
     if row.kind == "learned":
         return Subject(f"one run of {row.plan}", *single)
     if row.kind == "peer":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainonce.study.plans import SINGLE
-from trainonce.study.sentences.names import missing_seeds
+from trainonce.study.sentences.names import is_in_units, missing_seeds
 from trainonce.study.sentences.numbers import (
     amount,
     decimal_places,
@@ -85,7 +85,12 @@ def _range(values: Sequence[float]) -> str:
 
 
 def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
-    return "weights: " + ", ".join(f"{term} {weight:.4g}" for term, weight in zip(terms, weights, strict=True))
+    return f"weights: {name_weights(weights, terms)}"
+
+
+def name_weights(weights: Sequence[float], terms: Sequence[str]) -> str:
+    """The weights by the names of their terms."""
+    return ", ".join(f"{term} {weight:.4g}" for term, weight in zip(terms, weights, strict=True))
 
 
 # Notes
@@ -98,7 +103,8 @@ def notes(summary: Summary) -> list[str]:
         chosen = summary.reference.chosen
         found.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
     if ours is not None and ours.chosen.weights:
-        found.append("learned " + weights_line(ours.chosen.weights, summary.task.terms))
+        what = "weights of the raw losses, found in gradient units" if is_in_units(ours) else "learned weights"
+        found.append(f"{what}: {name_weights(ours.chosen.weights, summary.task.terms)}")
     return [*found, *notices(summary)]
 
 
