@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainonce.study.plans import SINGLE
+from trainonce.study.sentences.branches import branches
 from trainonce.study.sentences.names import is_in_units, missing_seeds
 from trainonce.study.sentences.numbers import (
     amount,
@@ -109,8 +110,9 @@ def notes(summary: Summary) -> list[str]:
 
 
 def notices(summary: Summary) -> list[str]:
-    """What a reader of the table must know: other seeds, outliers, controls that are left out."""
-    return [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary), *left_out(summary)]
+    """What a reader of the table must know: other seeds, outliers, what scouts changed, controls that are left out."""
+    seeds = [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary)]
+    return [*seeds, *branches(summary), *left_out(summary)]
 
 
 def other_seeds(summary: Summary) -> list[str]:

@@ -1,0 +1,41 @@
+"""What scouts asked, in words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from trainonce.study.sentences.branches import branches
+
+
+def record(*answers):
+    return SimpleNamespace(answers=[{"step": step, "chosen": chosen, "scores": {}} for step, chosen in answers])
+
+
+def summary(*records):
+    chosen = SimpleNamespace(records=dict(enumerate(records)))
+    return SimpleNamespace(rows=[SimpleNamespace(plan="scout", chosen=chosen)])
+
+
+ASKED = "scout: scouts asked after 20 and 70 steps whether a term helps"
+
+
+@pytest.mark.parametrize(
+    ("records", "text"),
+    [
+        ([record((20, "as it is"), (70, "as it is"))] * 3, f"{ASKED}, and nothing was changed in any of 3 trainings."),
+        (
+            [record((20, "without a"), (70, "as it is")), record((20, "as it is"), (70, "as it is"))],
+            f"{ASKED}. Of 2 trainings, 1 went on without a from step 20.",
+        ),
+        (
+            [record((20, "without a"), (70, "with a again"))] * 2,
+            f"{ASKED}. Of 2 trainings, 2 went on without a from step 20 and 2 went on with a again from step 70.",
+        ),
+    ],
+)
+def test_what_was_asked_and_answered(records, text):
+    assert branches(summary(*records)) == [text]
+
+
+def test_a_plan_without_scouts_has_no_sentence():
+    assert branches(summary(record())) == []
