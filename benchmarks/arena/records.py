@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,8 @@ def read(path: Path) -> list[Record]:
     if not path.exists():
         return []
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    text = lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text(encoding="utf-8")
+    for line in text.splitlines():
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError:

@@ -97,6 +97,21 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def wide(rows: Sequence[Row]) -> str:
+    """One line a rule with a column a task: the difference to the best grid point; the best mean regret first."""
+    tasks = list(dict.fromkeys((row.task, row.variant) for row in rows))
+    found: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
+    for row in rows:
+        found[row.rule][row.task, row.variant] = row
+    heads = [task if variant == "adam" else f"{task}, {variant}" for task, variant in tasks]
+    lines = [f"| rule | cost | mean regret | {' | '.join(heads)} |", "|---|---|---" + "|---" * len(heads) + "|"]
+    for rule, some in sorted(found.items(), key=lambda item: statistics.fmean(r.regret for r in item[1].values())):
+        cells = [f"{some[key].difference:+.2f} ± {some[key].error:.2f}" if key in some else "" for key in tasks]
+        cost, regret = (statistics.fmean(getattr(r, name) for r in some.values()) for name in ("cost", "regret"))
+        lines.append(f"| {rule} | {cost:.3g} | {regret:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def summary(rows: Sequence[Row]) -> str:
     """One line a rule, over its tasks; the best first."""
     by_rule: dict[str, list[Row]] = defaultdict(list)
@@ -196,10 +211,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--tasks", nargs="*", help="only these")
+    parser.add_argument("--only", nargs="*", metavar="RULE", help="only these rules, as the tables name them")
+    parser.add_argument("--wide", action="store_true", help="one line a rule, with a column for each task")
     options = parser.parse_args(arguments)
     given = [r for file in options.files for r in records.read(file) if not options.tasks or r["task"] in options.tasks]
     rows = score(given, lambda name: tasks.get(name).higher)
-    print(table(rows), summary(rows), sep="\n\n")
+    rows = [row for row in rows if not options.only or row.rule in options.only]
+    print(wide(rows) if options.wide else "\n\n".join((table(rows), summary(rows))))
 
 
 if __name__ == "__main__":

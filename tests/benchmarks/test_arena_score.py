@@ -87,3 +87,11 @@ def test_the_tables():
 def test_random_points_are_no_rule_of_their_own():
     rows = score.score([*GRID, *record("random", {"n": 0}, [50.0, 50.0])], lambda task: True)
     assert [row.rule for row in rows] == ["best grid point"]
+
+
+def test_a_wide_table_has_a_column_for_each_task():
+    other = [r | {"task": "other", "variant": "sgd"} for r in [*GRID, *record("uw", {}, [80.0, 82.0])]]
+    rows = score.score([*GRID, *record("uw", {}, [78.0, 83.0]), *other], lambda task: True)
+    lines = score.wide([row for row in rows if row.rule == "uw"]).splitlines()
+    assert lines[0] == "| rule | cost | mean regret | toy | other, sgd |"
+    assert lines[2] == "| uw | 1 | 0.03 | -0.50 ± 1.50 | +0.00 ± 0.00 |"
