@@ -106,7 +106,7 @@ def wide(rows: Sequence[Row]) -> str:
     heads = [task if variant == "adam" else f"{task}, {variant}" for task, variant in tasks]
     lines = [f"| rule | cost | mean regret | {' | '.join(heads)} |", "|---|---|---" + "|---" * len(heads) + "|"]
     for rule, some in sorted(found.items(), key=lambda item: statistics.fmean(r.regret for r in item[1].values())):
-        cells = [f"{some[key].difference:+.2f} ± {some[key].error:.2f}" if key in some else "" for key in tasks]
+        cells = [f"{some[key].difference:+.1f} ± {some[key].error:.1f}" if key in some else "" for key in tasks]
         cost, regret = (statistics.fmean(getattr(r, name) for r in some.values()) for name in ("cost", "regret"))
         lines.append(f"| {rule} | {cost:.3g} | {regret:.2f} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -94,4 +94,4 @@ def test_a_wide_table_has_a_column_for_each_task():
     rows = score.score([*GRID, *record("uw", {}, [78.0, 83.0]), *other], lambda task: True)
     lines = score.wide([row for row in rows if row.rule == "uw"]).splitlines()
     assert lines[0] == "| rule | cost | mean regret | toy | other, sgd |"
-    assert lines[2] == "| uw | 1 | 0.03 | -0.50 ± 1.50 | +0.00 ± 0.00 |"
+    assert lines[2] == "| uw | 1 | 0.03 | -0.5 ± 1.5 | +0.0 ± 0.0 |"
