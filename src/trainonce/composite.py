@@ -230,7 +230,7 @@ class CompositeLoss(nn.Module):
             attachment.start_averaging()
         if not self._frozen and self.meter.is_due(where, ranks.are_several):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
-            learned = [] if attachment is None else attachment.model_parameters()
+            learned = attachment.model_parameters() if attachment is not None and attachment.has_optimizer else []
             held_out = self._held_out_loss(places)
             fresh = self.meter.measure(losses, where, places, learned, ranks, held_out)
             if fresh is not None:

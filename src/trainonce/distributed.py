@@ -11,9 +11,8 @@ under accumulation and beside a wrapper that averages too. Only under ``Distribu
 
 from __future__ import annotations
 
-import contextlib
 import gc
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -21,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from torch.distributed.tensor import DTensor
 
     from trainonce.composite import CompositeLoss
 
     Group = dist.ProcessGroup | None
+
+Module = TypeVar("Module")
 
 
 class AverageGradient:
@@ -41,9 +40,14 @@ class AverageGradient:
             average_(parameter.grad, self.group)
 
 
+def has_ranks() -> bool:
+    """Whether there is a process group, be it of one rank."""
+    return dist.is_available() and dist.is_initialized()
+
+
 def is_distributed(group: Group = None) -> bool:
     """Whether several ranks train together."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
+    return has_ranks() and dist.get_world_size(group) > 1
 
 
 def on_any_rank(flag: bool) -> bool:
@@ -83,7 +87,7 @@ def check_placement(criterion: CompositeLoss) -> None:
     if not criterion.learned:  # exponents without gradients are none of DDP's business
         return
     active = DistributedDataParallel._active_ddp_module
-    for wrapper in ddp_wrappers():
+    for wrapper in instances(DistributedDataParallel):
         if wrapper is active or not getattr(wrapper, "find_unused_parameters", False):  # absent: its __init__ failed
             continue
         names = [name for name, p in wrapper.module.named_parameters() if p is criterion.exponents]
@@ -95,34 +99,12 @@ def check_placement(criterion: CompositeLoss) -> None:
             )
 
 
-def ddp_wrappers() -> list[DistributedDataParallel]:
-    """Every DistributedDataParallel alive; by what refers to the class, as a walk over all objects takes 0.2 s."""
-    kinds: list[type] = [DistributedDataParallel]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-    return [found for found in gc.get_referrers(*kinds) if isinstance(found, DistributedDataParallel)]
-
-
-@contextlib.contextmanager
-def apart_from(wrappers: Sequence[DistributedDataParallel]) -> Iterator[None]:
-    """Run forward and backward passes that these wrappers do not take for the training's own.
-
-    They neither broadcast buffers in forward, which the graph of the training may need as they are, nor begin to wait
-    for gradients anew, nor take a backward pass for the first of a static graph.
-    """
-    settings = {
-        "require_backward_grad_sync": False,
-        "require_forward_param_sync": False,
-        "_static_graph_delay_allreduce_enqueued": True,
-    }
-    before = [(wrapper, {n: vars(wrapper)[n] for n in settings if n in vars(wrapper)}) for wrapper in wrappers]
-    try:
-        for wrapper, found in before:
-            vars(wrapper).update({name: settings[name] for name in found})
-        yield
-    finally:
-        for wrapper, found in before:
-            vars(wrapper).update(found)
+def instances(kind: type[Module]) -> list[Module]:
+    """Every module of a class alive; by what refers to the class, as a walk over all objects takes 0.2 s."""
+    kinds: list[type] = [kind]
+    for each in kinds:
+        kinds += each.__subclasses__()
+    return [found for found in gc.get_referrers(*kinds) if isinstance(found, kind)]
 
 
 # FSDP2: an exponent vector sharded with the rest of the module is a DTensor.

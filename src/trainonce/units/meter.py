@@ -123,7 +123,7 @@ class UnitMeter(nn.Module):
         pairs = self.norms.new_zeros(len(auxiliary), 2)
         finite = torch.ones_like(self.scale, dtype=torch.bool)
         fresh = self.norms.new_full((2 * terms + 1,), torch.nan)
-        with ranks.apart_from_ddp():
+        with ranks.wrappers.apart():
             losses = _for_all(seen.where, losses, where)
             at = self._where_to_measure(losses, shared, learned)
             if at:

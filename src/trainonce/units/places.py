@@ -75,10 +75,11 @@ def find(losses: Sequence[Tensor], shared: Shared, learned: Collection[Tensor]) 
     ``learned`` are the parameters of the attached optimizer. Others count only if it holds none of the shared ones:
     what passes through a frozen critic or another network's parameters is that network's concern.
     """
-    if isinstance(shared, nn.Module):
-        return [p for p in shared.parameters() if p.requires_grad]
     if not isinstance(shared, str):
-        return list(shared)
+        named = shared.parameters() if isinstance(shared, nn.Module) else shared
+        given = [p for p in named if p.requires_grad]
+        _refuse(set(), given)
+        return given
     base, *others = [Leaves(loss) for loss in losses]
     _refuse(base.refused.union(*(other.refused for other in others)), learned)
     known = set(learned)
@@ -91,10 +92,10 @@ def find(losses: Sequence[Tensor], shared: Shared, learned: Collection[Tensor]) 
     return [leaf for leaf in found if base.uses[leaf] >= last]  # the last matrix, its bias, and what norms follow
 
 
-def _refuse(nodes: set[str], learned: Collection[Tensor]) -> None:
+def _refuse(nodes: set[str], parameters: Collection[Tensor]) -> None:
     for name in sorted(nodes):
         raise RuntimeError(_REFUSED[name])
-    if any(distributed.is_sharded(parameter) for parameter in learned):
+    if any(distributed.is_sharded(parameter) for parameter in parameters):
         raise RuntimeError(
             "Gradient units cannot be measured at sharded parameters: they exist during forward and backward only. "
             "Call criterion.share(features) before criterion(...), with a tensor that all terms are computed from."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -11,12 +9,9 @@ from torch import Tensor
 
 from trainonce import distributed
 from trainonce.units import rule
+from trainonce.units.wrappers import Wrappers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch.nn.parallel import DistributedDataParallel
-
     from trainonce.units.meter import UnitMeter
 
 
@@ -39,7 +34,7 @@ class Ranks:
         self.group = group
         self.together = together
         self._agreed = False
-        self._wrappers: list[weakref.ref[DistributedDataParallel]] = []
+        self.wrappers = Wrappers()
 
     @property
     def are_several(self) -> bool:
@@ -50,11 +45,11 @@ class Ranks:
 
         A checkpoint may have been loaded on the first rank alone, and the process group may be made late.
         """
-        if self._agreed or not distributed.is_distributed(self.group):
+        if self._agreed or not distributed.has_ranks():
             return
         self._agreed = True
-        self._wrappers = [weakref.ref(wrapper) for wrapper in distributed.ddp_wrappers()]
-        if not self.together:
+        self.wrappers = Wrappers.find()
+        if not self.are_several:
             return
         for buffer in meter.buffers():
             distributed.broadcast_(buffer, self.group)
@@ -73,13 +68,6 @@ class Ranks:
         torch.distributed.all_reduce(flags, op=torch.distributed.ReduceOp.MAX, group=self.group)
         *there, any_compared = flags.tolist()
         return Seen(tuple(i for i, found in enumerate(there) if found), bool(any_compared))
-
-    @contextlib.contextmanager
-    def apart_from_ddp(self) -> Iterator[None]:
-        """Forward and backward passes in which no DistributedDataParallel takes part."""
-        found = [wrapper for ref in self._wrappers if (wrapper := ref()) is not None]
-        with distributed.apart_from(found):
-            yield
 
     def average(self, pairs: Tensor, finite: Tensor) -> tuple[Tensor, Tensor]:
         """The root mean square of the pairs of norms over the ranks, and whether all gradients are finite on all ranks.
