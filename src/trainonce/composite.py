@@ -130,7 +130,7 @@ class CompositeLoss(nn.Module):
         """
         before = self._parameters.get(name)
         replaced = before is not None and before.is_meta and param is not None and not param.is_meta
-        if replaced and self.learned and not self._loading:
+        if replaced and (self.learned or self.meter is not None) and not self._loading:
             param = self._materialise(param, before.dtype)  # type: ignore[arg-type, union-attr]
         super().register_parameter(name, param)
 
@@ -139,7 +139,7 @@ class CompositeLoss(nn.Module):
             return param
         from_file = getattr(param, "_is_hf_initialized", False)
         values = param.detach() if from_file else torch.tensor(self._init_exponents, device=param.device)
-        return nn.Parameter(values.to(torch.promote_types(dtype, torch.float32)))
+        return nn.Parameter(values.to(torch.promote_types(dtype, torch.float32)), requires_grad=self.learned)
 
     # The call
 

@@ -64,11 +64,11 @@ def sentences(count: int) -> list[dict[str, Tensor]]:
 def bert_trainer(folder: Path, steps: int = 6, **more: Any) -> Any:
     case = Case(steps=steps)
     options = {"learning_rate": 5e-3, "weight_decay": 0.1, "max_grad_norm": 1.0, "lr_scheduler_type": "linear"}
-    callbacks = more.pop("callbacks", None)
+    callbacks, decay, model = more.pop("callbacks", None), more.pop("decay", DECAY), more.pop("model", None)
     return Trainer(
-        bert(),
+        bert() if model is None else model,
         arguments(folder, case, **options | more),
-        decay=DECAY,
+        decay=decay,
         weights_lr=EXPONENTS_LR,
         train_dataset=sentences(8 * steps),
         callbacks=callbacks,

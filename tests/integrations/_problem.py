@@ -25,6 +25,12 @@ class Case:
     clip: float | None = None  # the norm of the model's gradient; the exponents' is not part of it
     schedule: bool = False  # a learning rate that falls to 0 over the steps, of all groups
     dtype: torch.dtype = torch.float32
+    units: str = "raw"
+
+    @property
+    def decay(self) -> float | None:
+        """What a user passes: in gradient units nothing."""
+        return DECAY if self.units == "raw" else None
 
 
 @dataclasses.dataclass
@@ -34,6 +40,7 @@ class Result:
     exponents: list[float]
     model: list[float]
     logged: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    units: list[float] = dataclasses.field(default_factory=list)
 
 
 class Net(nn.Module):
@@ -67,7 +74,7 @@ def data(case: Case) -> TensorDataset:
 
 
 def criterion(case: Case) -> trainonce.CompositeLoss:
-    made = trainonce.CompositeLoss(TERMS, init=INIT)
+    made = trainonce.CompositeLoss(TERMS, init=INIT, units=case.units)  # type: ignore[arg-type]
     return made.double() if case.dtype == torch.float64 else made
 
 
@@ -80,7 +87,7 @@ def plain(case: Case) -> Result:
     """The loop that the documentation shows, on one process with the whole batch."""
     model, chosen = Net(case.dtype), criterion(case)
     made = optimizer(model)
-    trainonce.attach(made, chosen, decay=DECAY, lr=EXPONENTS_LR)
+    trainonce.attach(made, chosen, decay=case.decay, lr=EXPONENTS_LR)
     schedule = falling(made, case)
     x, y = data(case).tensors
     for step in range(case.steps):
@@ -101,4 +108,4 @@ def falling(made: torch.optim.Optimizer, case: Case) -> torch.optim.lr_scheduler
 
 def result(model: nn.Module, chosen: trainonce.CompositeLoss, **logged: list[float]) -> Result:
     flat = torch.cat([p.detach().flatten().cpu().double() for p in model.parameters() if p is not chosen.exponents])
-    return Result(chosen.exponents.detach().cpu().tolist(), flat.tolist(), dict(logged))
+    return Result(chosen.exponents.detach().cpu().tolist(), flat.tolist(), dict(logged), chosen.units.tolist())

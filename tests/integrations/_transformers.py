@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import transformers
-from _problem import DECAY, EXPONENTS_LR, Case, Net, Result, criterion, data, optimizer, result, terms
+from _problem import EXPONENTS_LR, Case, Net, Result, criterion, data, optimizer, result, terms
 from _tester import Adapter
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
@@ -89,7 +89,7 @@ class HuggingFace(Adapter):
         trainer = Trainer(
             model,
             arguments(folder, case),
-            decay=DECAY,
+            decay=case.decay,
             weights_lr=EXPONENTS_LR,
             train_dataset=data(case),
             data_collator=collate,

@@ -35,7 +35,12 @@ _CANNOT = {
 
 
 def attach(
-    accelerator: Accelerator, optimizer: Optimizer, criterion: CompositeLoss, *, decay: float, **options: Any
+    accelerator: Accelerator,
+    optimizer: Optimizer,
+    criterion: CompositeLoss,
+    *,
+    decay: float | None = None,
+    **options: Any,
 ) -> Attachment:
     """:func:`trainonce.attach` for a script that uses Accelerate.
 
@@ -46,6 +51,7 @@ def attach(
     Under FSDP2 ``prepare`` makes new parameters. There the criterion must be inside the model, the call comes after
     ``prepare`` and takes the prepared optimizer, and the scheduler comes after the call.
 
+    :param decay: As there: needed where the loss moves the exponents, and not in gradient units.
     :param options: ``lr``, ``preset``, ``history`` and the others of :func:`trainonce.attach`.
 
     >>> import accelerate, torch, trainonce

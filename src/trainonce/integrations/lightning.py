@@ -46,7 +46,8 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
     gradient clipping, logs, and saves a criterion that the module itself would not save. What a module does on its own
     stays: one that calls :func:`trainonce.attach` in ``configure_optimizers`` keeps its attachment.
 
-    :param decay: As in :func:`trainonce.attach`, like ``lr``, ``preset`` and ``history``. None if the module attaches.
+    :param decay: As in :func:`trainonce.attach`, like ``lr``, ``preset`` and ``history``. None if the module attaches,
+        and where no loss moves the exponents, as in gradient units.
     :param criterion: Which one, if there are several: its name in the module, such as ``"generator_loss"`` or
         ``"losses[0]"``, or the criterion itself. By default the only one.
     :param optimizer: Which one, if there are several: the name of a part of the module, such as ``"generator"``. The
@@ -135,14 +136,14 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
         earlier = criterion.attachment
 
         def attach_first(optimizer: Optimizer) -> None:
-            if self.decay is not None and not _is_attached(criterion) and self._is_chosen(pl_module, optimizer):
+            if self._may_attach(criterion) and self._is_chosen(pl_module, optimizer):
                 self._attach(criterion, optimizer)
 
         with _schedulers.before_each(attach_first):
             configured = configure_optimizers()
         parts = list(_leaves(configured))
         optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
-        if optimizers and self.decay is not None and not _is_attached(criterion):
+        if optimizers and self._may_attach(criterion):
             # Without a scheduler of the module's: Lightning's learning-rate finder may build one before the fit starts.
             optimizer = self._choose(pl_module, optimizers)
             _schedulers.refuse_foreign([part for part in parts if hasattr(part, "step")], optimizer)
@@ -170,8 +171,12 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
         for name in ("configure_gradient_clipping", "clip_gradients"):
             _replace(pl_module, name, _clip_without_exponents, criterion)
 
+    def _may_attach(self, criterion: CompositeLoss) -> bool:
+        """Whether it is for us to attach, not for the module."""
+        return (self.decay is not None or not criterion.learned) and not _is_attached(criterion)
+
     def _attach(self, criterion: CompositeLoss, optimizer: Optimizer) -> None:
-        if self.decay is None:
+        if self.decay is None and criterion.learned:
             raise ValueError(
                 "LearnedWeights was given no decay, and the module has not attached its criterion. Write "
                 "LearnedWeights(decay=...), or call trainonce.attach in configure_optimizers."

@@ -43,7 +43,8 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
     with the model. An evaluation logs the mean of each term. For a Trainer of your own name this one first: ``class
     Mine(Trainer, Seq2SeqTrainer)``.
 
-    :param decay: As in :func:`trainonce.attach`. None if you attach to the optimizer that you pass in ``optimizers``.
+    :param decay: As in :func:`trainonce.attach`. None if you attach to the optimizer that you pass in ``optimizers``,
+        and where no loss moves the exponents, as in gradient units.
     :param weights_lr: The exponents' learning rate; by default the model's.
     :param preset: As in :func:`trainonce.attach`.
 
@@ -99,7 +100,8 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
     def _attach(self) -> None:
         criterion, optimizer = _criterion_of(self), unwrap(self.optimizer)
         attachment = criterion.attachment
-        if self._decay is not None and (attachment is None or attachment is not self._attachment):
+        wanted = self._decay is not None or (not criterion.learned and attachment is None)
+        if wanted and (attachment is None or attachment is not self._attachment):
             self._attachment = core.attach(
                 optimizer, criterion, decay=self._decay, lr=self._weights_lr, preset=self._preset
             )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainonce.units import rule
+from trainonce.units.buffers import StartingBuffers
 
 if TYPE_CHECKING:
     from trainonce.units.settings import HeldOut
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 KEEP = 0.9  # what is kept of the running means at a measurement
 
 
-class HeldOutDrift(nn.Module):
+class HeldOutDrift(StartingBuffers):
     """Running means of the products of gradients, and of their squares, from which the cosines are computed.
 
     Means of products, and not of gradients: they are as good (see the arena), and as small as the number of terms.
@@ -25,6 +27,8 @@ class HeldOutDrift(nn.Module):
     squares: Tensor
     square: Tensor
 
+    START: ClassVar = dict.fromkeys(("products", "squares", "square"), math.nan)
+
     def __init__(self, terms: int, settings: HeldOut, dtype: torch.dtype) -> None:
         super().__init__()
         self.settings = settings
@@ -33,9 +37,7 @@ class HeldOutDrift(nn.Module):
         self.reset()
 
     def reset(self) -> None:
-        with torch.no_grad():
-            for buffer in self.buffers():
-                buffer.fill_(torch.nan)
+        self.start()
         self.last = 0  # the step of the last measurement
 
     @torch.no_grad()

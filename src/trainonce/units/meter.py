@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainonce.units import measurement, places, rule
+from trainonce.units.buffers import StartingBuffers
 from trainonce.units.held_out import HeldOutDrift
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ PATIENCE = 50  # measurements without overflow before the scale is doubled
 NEVER = -1
 
 
-class UnitMeter(nn.Module):
+class UnitMeter(StartingBuffers):
     """Running and peak norms of the terms' gradients, and when to measure next.
 
     The norms are buffers, so they move and are saved with the criterion. The count of steps stays on the host.
@@ -34,6 +35,15 @@ class UnitMeter(nn.Module):
     streak: Tensor
     risen: Tensor
     asked: Tensor
+
+    START: ClassVar = {
+        "norms": math.nan,
+        "peaks": math.nan,
+        "scale": LARGEST_SCALE,
+        "streak": 0.0,
+        "risen": 0.0,
+        "asked": 0.0,
+    }
 
     def __init__(self, terms: int, settings: GradientUnits, held_out: HeldOut | None, dtype: torch.dtype) -> None:
         super().__init__()
@@ -53,18 +63,18 @@ class UnitMeter(nn.Module):
 
     def reset(self) -> None:
         """Back to before the first measurement."""
-        with torch.no_grad():
-            self.norms.fill_(torch.nan)
-            self.peaks.fill_(torch.nan)
-            self.scale.fill_(LARGEST_SCALE)
-            self.streak.zero_()
-            self.asked.zero_()
+        self.start()
         self.steps = 0  # optimizer steps so far
         self.next = 0  # the step of the next measurement
         self.since = [NEVER] * len(self.norms)  # the step at which each auxiliary term was first measured
         self.rise()
         if self.drift is not None:
             self.drift.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "risen" and not value.is_meta:  # in no file
+            self.rise()
 
     # When
 
