@@ -109,6 +109,7 @@ INTERFACE = {
     "_base_exponent",
     "_weights_at",
     "_weights_of_init",
+    "_units_row",
     "_after_step",
 }
 

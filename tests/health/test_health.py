@@ -129,6 +129,16 @@ def other_scale(tmp_path):
     Loop(scales=(200.0, 1.0, 1.0), lr=1e-4).attach().run(120)
 
 
+def runaway(tmp_path):
+    units = trainonce.GradientUnits(blend=1.0, limit=1e6, keep=0.0)
+    loop = Loop(CompositeLoss(TERMS, units=units)).attach()
+    loop.run(120, lambda t: loop.scales.update(small=10.0 ** -min(t, 6)))
+
+
+def nothing_shared(tmp_path):
+    Loop(CompositeLoss(TERMS, units="gradient"), scales=(1.0, 1.0, 0.0)).attach().run(120)
+
+
 def low_precision(tmp_path):
     loop = Loop().attach()
     loop.criterion.exponents.data = loop.criterion.exponents.data.bfloat16()
@@ -210,6 +220,8 @@ LOOPS = [
     (health.DeadTerm, dead_weight, r"The term 'small' no longer takes part: its weight fell to \d\.\de-\d\d"),
     (health.DeadTerm, dead_loss, "The term 'small' no longer takes part: its loss is exactly 0"),
     (health.OtherScale, other_scale, r"differ in scale by \d{3}x: 'fit' is \d+, '\w+' is 0\.\d+"),
+    (health.Runaway, runaway, r"gradient of the term 'small' has all but vanished, and its weight is \d{3,} times"),
+    (health.NothingShared, nothing_shared, "No parameter has a gradient from both the base and 'smooth'"),
     (health.RanksDiffer, ranks_differ, r"differ between ranks by up to 0\.001"),
     (health.NotFinite, not_finite, r"The exponents are \[nan, nan\]"),
     (health.LowPrecision, low_precision, "reach the loss as torch.bfloat16"),
@@ -364,6 +376,13 @@ def test_fixed_weights_are_never_reproached(weights):
     criterion = FixedLoss(dict(zip(TERMS, weights, strict=True)))
     assert given_by(Loop(criterion, scales=(1.0, 1000.0, 0.0)).attach().run, 150) == []
     assert given_by(Loop(FixedLoss(dict(zip(TERMS, weights, strict=True)))).run, 150) == []
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0, 1.0), (1.0, 1e4, 1e-4)])
+@pytest.mark.parametrize("signal", ["held_out", "loss"])
+def test_gradient_units_are_not_reproached(scales, signal):
+    loop = Loop(CompositeLoss(TERMS, units="gradient", signal=signal), scales=scales, lr=0.01).attach()
+    assert given_by(loop.run, 150) == []
 
 
 def test_replayed_weights_are_never_reproached():

@@ -30,10 +30,10 @@ from trainonce.text import display_width
 LONG = _hostile.NAMES["long"]
 
 
-def study(path, terms, **names):
+def study(path, terms, learned=Learned(), **names):  # noqa: B008 it cannot change
     grid = [Fixed.of((1.0, *[ratio] * (len(terms) - 1))) for ratio in (0.1, 1.0, 10.0)]
     plans = [
-        _stores.plan("one-shot", "learned", [Learned()]),
+        _stores.plan("one-shot", "learned", [learned]),
         _stores.plan("grid", "set", grid),
         _stores.plan("sweep-init", "sweep", [Learned(init=v) for v in (0.01, 0.1)]),
     ]
@@ -48,6 +48,7 @@ def summaries(tmp_path_factory):
     terms = ("$\\frac", LONG, "損失 $x$", "{0} 🔥")
     names = {"name": "$\\frac", "metric": f"$\\frac {LONG}", "unit": f"$ {LONG}", "select": "$x", "report": "$y"}
     folders = [study(tmp_path_factory.mktemp("names"), terms[:count], **names) for count in (2, 3, 4)]
+    folders += [study(tmp_path_factory.mktemp("units"), terms, Learned(1.0, units="gradient"), **names)]
     return [Summary.read(folder) for folder in folders]
 
 
@@ -57,6 +58,8 @@ def test_every_figure_is_drawn_with_any_names_and_keeps_its_axes(summaries, one)
     for summary in summaries:
         cases = list(catalogue._list_cases(summary, [one]))
         for _, case in [*cases[:1], *cases[1:][-1:]]:
+            if summary is summaries[-1] and one.name in ("exponents", "drives"):
+                continue  # exponents that rest are not drawn
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # such as one for each glyph that the font lacks
                 figure = one.draw(summary, *((case.argument,) if case else ()))

@@ -102,6 +102,16 @@ def test_measurements_are_log_spaced():
     assert abs(len(expected) - (20 + 20 * math.log(400 / 20))) < 10
 
 
+def test_as_many_steps_measure_as_the_docs_say():
+    meter, found = make()[1].meter, []
+    while meter.steps < 100_000:
+        found.append(meter.steps)
+        meter._count([1, 2])
+        meter.steps = meter.next
+    assert found[:22] == [*range(22)]
+    assert [sum(step < steps for step in found) for steps in (100, 1000, 10_000, 100_000)] == [47, 93, 140, 187]
+
+
 def test_terms_come_in_over_their_first_steps():
     model, criterion, optimizer = make(GradientUnits(rise=4))
     shown = []

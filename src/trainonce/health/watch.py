@@ -127,7 +127,9 @@ class StepWatch:
         if distributed.is_sharded(exponents):
             return  # its values would need a collective call; the sharding keeps the ranks equal
         mu = exponents.detach()
-        parts = [criterion.weights, mu, _last_losses(criterion, mu)]
+        # In units, weights of raw losses are as far apart as the losses' scales; what took over or died shows in units.
+        weights = criterion.weights if criterion.meter is None else criterion.shares
+        parts = [weights, mu, _last_losses(criterion, mu)]
         if criterion.meter is not None:
             parts.append(criterion.meter.growth())
         if attachment.synced and distributed.is_distributed(attachment.process_group):

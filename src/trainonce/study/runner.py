@@ -172,7 +172,14 @@ def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
 
 
 #: What ``import trainonce`` leaves for later, and every trial uses.
-CORE = ("trainonce.attachment", "trainonce.fixed", "trainonce.history", "trainonce.optim", "trainonce.parameters")
+CORE = (
+    "trainonce.attachment",
+    "trainonce.fixed",
+    "trainonce.history",
+    "trainonce.optim",
+    "trainonce.parameters",
+    "trainonce.units.settings",
+)
 
 
 def _check_again(schedule: Schedule, news: News, key: str, label: str, listener: Listener) -> None:

@@ -78,6 +78,12 @@ def test_sentences_say_gradient_units(in_units, studies):
     assert "\nlearned weights: ce 0." in sentences.text_table(studies[2])
 
 
+def test_the_page_says_what_the_plan_is(in_units):
+    table = sections.protocol(in_units[2], [], 0)
+    assert table.count("each loss weighed by the size of its gradient, in one run") == 1
+    assert table.count("weights learned in one run") == 1
+
+
 def test_controls_are_compared_with_the_plan_whose_weights_they_use(in_units):
     summary = in_units[2]
     rows = {row.plan: row for row in summary.rows}

@@ -198,5 +198,7 @@ def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
 
 def _about(row: Row) -> str:
     """What a plan is, in a line; nothing for the plan of another version of trainonce."""
+    if row.kind == "learned" and sentences.is_in_units(row):
+        return "each loss weighed by the size of its gradient, in one run"
     known = PLANS.get(plans.base_name(row.plan))
     return known.about if known else ""
