@@ -161,6 +161,29 @@ def test_what_is_clearly_better(readings, higher, expected):
     assert choose(readings, higher, errors=2.0, margin=0.01) == expected
 
 
+def test_a_loop_that_is_left_in_a_branch_is_back_where_the_branch_began(tmp_path):
+    made = make()
+    model, criterion, optimizer = made
+    criterion.attachment.remove()
+    history = trainonce.History(tmp_path / "history.jsonl")
+    trainonce.attach(optimizer, criterion, history=history)
+    data = batches(STEPS)
+    scouts = scouts_of(made, at=(0.1,))
+    for calls, step in enumerate(scouts):
+        optimizer.zero_grad()
+        criterion(model(data[step])).backward()
+        optimizer.step()
+        if scouts.wants_score:
+            scouts.score(1.0)
+        if calls == 22:
+            assert criterion.meter.asked[0] != 0  # in the branch without the first term
+            break
+    assert criterion.meter.asked.tolist() == [0, 0]
+    assert not scouts.is_branching
+    assert scouts.state_dict()["done"] == 10
+    assert len(history) == 10
+
+
 # Misuse
 
 
@@ -184,6 +207,20 @@ def test_scouts_need_units_that_the_loss_does_not_move():
 def test_wrong_settings(options, message):
     with pytest.raises(ValueError, match=message):
         scouts_of(make(), **options)
+
+
+@pytest.mark.parametrize(
+    ("choose_parts", "message"),
+    [
+        (lambda model, optimizer: model, r"a list of parts, such as \[model, optimizer\]; got Heads"),
+        (lambda model, optimizer: [model], "lack the optimizer"),
+        (lambda model, optimizer: [model, optimizer, 3], "parts with a state_dict, or generators; got int"),
+    ],
+)
+def test_parts_that_cannot_be_put_back(choose_parts, message):
+    model, criterion, optimizer = make()
+    with pytest.raises((TypeError, ValueError), match=message):
+        Scouts(criterion, STEPS, choose_parts(model, optimizer), higher=True)
 
 
 def test_a_score_that_is_not_given_or_not_asked_for():

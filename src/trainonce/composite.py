@@ -116,11 +116,14 @@ class CompositeLoss(nn.Module):
 
     def reset_parameters(self) -> None:
         """Set the exponents to their start; needed once after meta-device initialisation and ``to_empty``."""
+        self._reset_exponents()
+        if self.meter is not None:
+            self.meter.reset()
+
+    def _reset_exponents(self) -> None:
         with torch.no_grad():
             start = torch.tensor(self._init_exponents, dtype=self.exponents.dtype, device=self.exponents.device)
             self.exponents.copy_(distributed.shard_like(start, self.exponents))
-        if self.meter is not None:
-            self.meter.reset()
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Keep start and precision under Transformers' ``from_pretrained``.
@@ -232,6 +235,9 @@ class CompositeLoss(nn.Module):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
             learned = attachment.model_parameters() if attachment is not None and attachment.has_optimizer else []
             held_out = self._held_out_loss(places)
+            if where is not None and 0 not in where and self.meter.has_new(where):
+                names = quoted(self.terms[i] for i in where)
+                health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
             fresh = self.meter.measure(losses, where, places, learned, ranks, held_out)
             if fresh is not None:
                 self._drift(fresh)
@@ -249,7 +255,7 @@ class CompositeLoss(nn.Module):
         """The weights of the raw losses, not learned: computed anew only when something they depend on has changed."""
         if torch.compiler.is_compiling():
             return self._shares_at(self._full_exponents()) * self._per_unit()
-        parts = (exponents, meter.norms, meter.peaks, meter.risen, meter.asked)
+        parts = (exponents, meter.norms, meter.peaks, meter.risen, meter.asked, meter.raw)
         key = tuple((id(part), part._version, part.device) for part in parts)
         return self._call_state.held(key, lambda: self._shares_at(self._full_exponents()) * self._per_unit())
 
@@ -273,7 +279,7 @@ class CompositeLoss(nn.Module):
         """Measure the units of the next call at these tensors of the forward pass, which every term is computed from.
 
         For models whose parameters cannot be measured at, as with FSDP2, and where it is cheaper. Call it before each
-        call of the criterion; it costs nothing where nothing is measured. Raw units ignore it.
+        call of the criterion; it costs nothing where nothing is measured. Raw units and ``torch.no_grad`` ignore it.
 
         >>> criterion = CompositeLoss(["a", "b"], units="gradient")
         >>> features = torch.ones(3, requires_grad=True) * 2
@@ -282,6 +288,8 @@ class CompositeLoss(nn.Module):
         >>> criterion.units
         tensor([  1., 100.])
         """
+        if not torch.is_grad_enabled():
+            return  # validation measures nothing
         if not tensors or not all(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors):
             raise TypeError("share needs tensors that carry gradients, such as the features that all heads start from.")
         if self.meter is not None:
@@ -363,6 +371,8 @@ class CompositeLoss(nn.Module):
         >>> criterion.exponents.requires_grad
         False
         """
+        if not callable(loss):
+            raise TypeError(f"held_out needs a function that computes the loss, such as a lambda; got {loss!r}.")
         drift = None if self.meter is None else self.meter.drift
         if drift is not None and drift.settings.travel != 0:
             self._call_state.held_out = loss
@@ -382,6 +392,7 @@ class CompositeLoss(nn.Module):
             value = loss()
             if not isinstance(value, Tensor) or value.dim() != 0 or not value.requires_grad:
                 found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                found += " without one" if isinstance(value, Tensor) and not value.requires_grad else ""
                 raise TypeError(f"held_out needs a function that returns a scalar loss with a gradient; got {found}.")
             return value
 
@@ -595,7 +606,8 @@ class CompositeLoss(nn.Module):
         narrow = self.exponents.detach()
         super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
         if narrow.dtype == torch.float32 and self.exponents.dtype == torch.float64 and self._is_at_start(narrow):
-            self.reset_parameters()  # the start exactly, not rounded to float32 on the way
+            # The start exactly, not rounded to float32 on the way.
+            self.reset_parameters() if self.meter is None else self._reset_exponents()
         return self
 
     def _is_at_start(self, exponents: Tensor) -> bool:

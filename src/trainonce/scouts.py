@@ -7,14 +7,16 @@ import dataclasses
 import itertools
 import math
 import statistics
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from trainonce import distributed
 from trainonce.text import is_number, is_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trainonce.composite import CompositeLoss
     from trainonce.history import History
@@ -88,7 +90,7 @@ class Scouts:
         parts: Iterable[Part | torch.Generator],
         *,
         higher: bool,
-        at: Sequence[float] = (0.1, 0.35),
+        at: float | Sequence[float] = (0.1, 0.35),
         length: float = 0.08,
         errors: float = 2.0,
         margin: float = 0.01,
@@ -96,12 +98,14 @@ class Scouts:
     ) -> None:
         if criterion.meter is None or criterion.learned:
             raise ValueError("Scouts need a criterion with units='gradient', whose weights the loss does not move.")
+        parts = _checked(parts, criterion)
+        when: Sequence[float] = (at,) if isinstance(at, (int, float)) else at
         self.criterion, self.steps, self.higher = criterion, steps, higher
         self.errors, self.margin = errors, margin
         self.answers: list[Answer] = []
         self.done = 0  # steps of the training itself, with the one under way
         self._parts = [*(part for part in parts if part is not criterion), criterion]
-        self._moments, self._length = branches(steps, at, length, readings)
+        self._moments, self._length = branches(steps, when, length, readings)
         half = max(1, round(self._length / 2))
         self._reading_steps = {self._length - 1 - round(half * i / readings) for i in range(readings)}
         self._readings: list[float] = []
@@ -114,8 +118,10 @@ class Scouts:
         while self.done < self.steps:
             if self.done in self._moments:
                 self.is_branching = True
-                yield from self._branch()
-                self.is_branching = False
+                try:
+                    yield from self._branch()
+                finally:
+                    self.is_branching = False
             else:
                 self.done += 1  # before the step: a checkpoint is written after it
                 yield self.done - 1
@@ -125,20 +131,29 @@ class Scouts:
         history = None if self.criterion.attachment is None else self.criterion.attachment.history
         mark = None if history is None else history.mark()
         found: list[tuple[str, list[float], Any, Any]] = []
-        for name, asked in self._changes():
+        try:
+            for name, asked in self._changes():
+                self._load(start)
+                self._ask(asked)
+                yield from self._try_for_a_while(begin)
+                rows = None if history is None or mark is None else history.rewind(mark)
+                found.append((name, self._readings, self._save(), rows))
+        except BaseException:  # the loop was left: back to before the branch
+            self._wanted = False
             self._load(start)
-            self._ask(asked)
-            self._readings = []
-            for offset in range(self._length):
-                self._wanted = offset in self._reading_steps
-                yield begin + offset
-                if self._wanted:
-                    self._wanted = False
-                    raise RuntimeError("scouts.wants_score asked for a score that scouts.score was not given.")
-            rows = None if history is None or mark is None else history.rewind(mark)
-            found.append((name, self._readings, self._save(), rows))
+            if history is not None and mark is not None:
+                history.rewind(mark)
+            raise
         self._decide(begin, found, history)
         self.done = begin + self._length
+
+    def _try_for_a_while(self, begin: int) -> Iterator[int]:
+        self._readings = []
+        for offset in range(self._length):
+            self._wanted = offset in self._reading_steps
+            yield begin + offset
+            if self._wanted:
+                raise RuntimeError("scouts.wants_score asked for a score that scouts.score was not given.")
 
     @property
     def wants_score(self) -> bool:
@@ -149,7 +164,10 @@ class Scouts:
         """Tell the score on held-out data, of the model as it is after this step."""
         if not self._wanted:
             raise RuntimeError("scouts.score is for the steps at which scouts.wants_score is true.")
-        self._readings.append(float(value))
+        told = torch.tensor([float(value)], dtype=torch.float64, device=self.criterion.exponents.device)
+        if distributed.is_distributed():
+            distributed.broadcast_(told)  # all ranks decide alike
+        self._readings.append(told.item())
         self._wanted = False
 
     # What is asked, and what is answered
@@ -205,6 +223,20 @@ class Scouts:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.done = state["done"]
         self.answers = [Answer(**answer) for answer in state["answers"]]
+
+
+def _checked(parts: object, criterion: CompositeLoss) -> list[Part | torch.Generator]:
+    """The parts as a list, or an error that says what is missing or cannot be put back."""
+    if isinstance(parts, torch.nn.Module) or not isinstance(parts, Iterable):
+        raise TypeError(f"Scouts need a list of parts, such as [model, optimizer]; got {type(parts).__name__}.")
+    found: list[Any] = list(parts)
+    for part in found:
+        if not isinstance(part, torch.Generator) and not hasattr(part, "load_state_dict"):
+            raise TypeError(f"Scouts need parts with a state_dict, or generators; got {type(part).__name__}.")
+    attachment = criterion.attachment
+    if attachment is not None and not any(part is attachment.optimizer for part in found):
+        raise ValueError("The parts of Scouts lack the optimizer: it would not go back with the model. Add it.")
+    return found
 
 
 def _state_of(part: Part | torch.Generator) -> Any:

@@ -135,6 +135,17 @@ def runaway(tmp_path):
     loop.run(120, lambda t: loop.scales.update(small=10.0 ** -min(t, 6)))
 
 
+def apart_from_base(folder):
+    model = nn.Linear(2, 1)
+    criterion = CompositeLoss(["fit", "smooth"], units="gradient")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    trainonce.attach(optimizer, criterion)
+    for step in range(4):
+        y = model(torch.ones(3, 2)).mean()
+        criterion(fit=None if step % 2 else y.square(), smooth=y.abs() if step % 2 else None).backward()
+        optimizer.step()
+
+
 def nothing_shared(tmp_path):
     Loop(CompositeLoss(TERMS, units="gradient"), scales=(1.0, 1.0, 0.0)).attach().run(120)
 
@@ -221,6 +232,7 @@ LOOPS = [
     (health.DeadTerm, dead_loss, "The term 'small' no longer takes part: its loss is exactly 0"),
     (health.OtherScale, other_scale, r"differ in scale by \d{3}x: 'fit' is \d+, '\w+' is 0\.\d+"),
     (health.Runaway, runaway, r"gradient of the term 'small' has all but vanished, and its weight is \d{3,} times"),
+    (health.ApartFromBase, apart_from_base, "A batch had 'smooth' without the base, 'fit'"),
     (health.NothingShared, nothing_shared, "No parameter has a gradient from both the base and 'smooth'"),
     (health.RanksDiffer, ranks_differ, r"differ between ranks by up to 0\.001"),
     (health.NotFinite, not_finite, r"The exponents are \[nan, nan\]"),

@@ -106,16 +106,18 @@ def test_reports_and_checkpoints_come_from_the_training_itself(tmp_path):
     assert {5, 20, 60} <= set(steps)
 
 
-@pytest.mark.parametrize("stop_at", [4, 9, 14, 30, 62])
+@pytest.mark.parametrize("stop_at", [4, 9, 14, 30, 45, 62])
 def test_a_stopped_scout_goes_on_as_if_it_had_not_been(tmp_path, stop_at):
     """Before, in either part of the first branch, between, and after the last one."""
     flag = str(tmp_path / "flag")
-    _, whole = run(tmp_path / "whole", flag=flag)
+    study, whole = run(tmp_path / "whole", flag=flag)
     _, failed = run(tmp_path / "cut", flag=flag, stop_at=stop_at)
     assert failed.status == "failed"
-    _, record = run(tmp_path / "cut", flag=flag, stop_at=stop_at)
+    again, record = run(tmp_path / "cut", flag=flag, stop_at=stop_at)
     assert (record.status, record.metrics, record.weights) == ("done", whole.metrics, whole.weights)
     assert record.answers == whole.answers
+    one, other = (s.store.folder(r.key) / HISTORY for s, r in ((study, whole), (again, record)))
+    assert one.read_bytes() == other.read_bytes()
 
 
 def test_other_plans_run_the_steps_once(tmp_path):

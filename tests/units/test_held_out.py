@@ -218,3 +218,17 @@ def test_a_held_out_loss_that_is_not_finite_changes_nothing():
 def test_wrong_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         HeldOut(**settings)
+
+
+def test_a_run_that_is_longer_than_said_drifts_no_further():
+    made = make(signal=HeldOut(steps=5))
+    run(made, *data_of(6, torch.float32))
+    at_the_end = made[1].exponents.tolist()
+    run(made, *data_of(6, torch.float32))
+    assert made[1].exponents.tolist() == at_the_end
+
+
+@pytest.mark.parametrize("bad", [None, 3])
+def test_held_out_needs_a_function(bad):
+    with pytest.raises(TypeError, match="held_out needs a function"):
+        make()[1].held_out(bad)

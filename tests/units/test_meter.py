@@ -278,6 +278,56 @@ def test_a_term_with_a_network_of_its_own_keeps_the_raw_scale_and_is_named():
     assert (criterion.units[1:3] != 1).all()
 
 
+def test_a_term_without_a_unit_yet_waits():
+    """Its gradient was 0 so far: at its raw scale it could be anything when it comes."""
+    model, criterion, _ = make(GradientUnits(rise=0))
+    losses = model(batches(1)[0])
+    criterion(losses | {"flat": losses["flat"] * 0})
+    criterion.meter.next = 10**9
+    losses = model(batches(2)[1])
+    (slope,) = torch.autograd.grad(criterion(losses), losses["flat"])
+    assert slope == 0
+    assert criterion.weights[2] == 0
+
+
+def test_a_term_that_never_meets_the_base_is_named():
+    model, criterion, optimizer = make()
+
+    def run():
+        for i, x in enumerate(batches(4)):
+            losses = model(x)
+            lacking = ["twice", "flat"] if i % 2 else ["fit"]
+            criterion(losses | dict.fromkeys(lacking)).backward()
+            optimizer.step()
+
+    with pytest.warns(trainonce.health.ApartFromBase, match="had 'twice', 'flat' without the base, 'fit'"):
+        run()
+
+
+def test_a_layer_may_be_frozen_during_training():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(5))
+    model.trunk[0].requires_grad_(False)
+    train(model, criterion, optimizer, batches(5))
+    assert len(criterion.meter._place) == 2
+
+
+def test_another_precision_keeps_the_units():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(5))
+    before, steps = criterion.units, criterion.meter.steps
+    criterion.double()
+    torch.testing.assert_close(criterion.units, before.double())
+    assert criterion.meter.steps == steps
+
+
+def test_a_loss_may_be_a_parameter_itself():
+    w = nn.Parameter(torch.ones(()))
+    criterion = trainonce.CompositeLoss(["a", "b"], units="gradient")
+    criterion(a=w, b=3 * w)
+    assert criterion.units.tolist() == pytest.approx([1, 3])
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_leaves_the_units_alone(bad):
     model, criterion, _ = make()
@@ -381,7 +431,7 @@ def test_wrong_settings(settings, message):
         GradientUnits(**settings)
 
 
-@pytest.mark.parametrize("shared", [[], [torch.ones(2)], ["trunk"]])
+@pytest.mark.parametrize("shared", [[], [torch.ones(2)], ["trunk"], 5])
 def test_shared_needs_parameters(shared):
     with pytest.raises(TypeError, match="parameters that require gradients"):
         GradientUnits(shared=shared)

@@ -211,6 +211,20 @@ def test_share_needs_tensors_with_gradients():
         make()[1].share(torch.ones(1))
 
 
+def test_validation_may_name_features_too():
+    model, criterion, _ = make()
+    with torch.no_grad():
+        criterion.share(model.trunk(batches(1)[0]))
+    assert criterion._call_state.places == ()
+
+
+def test_one_parameter_may_be_named():
+    model, _, _ = make()
+    criterion = trainonce.CompositeLoss(TERMS, units=GradientUnits(shared=model.trunk[2].weight))
+    criterion(model(batches(1)[0]))
+    assert (criterion.units[1:] != 1).all()
+
+
 def test_shared_features_are_not_kept_after_the_call():
     model, criterion, optimizer = make()
     train(model, criterion, optimizer, batches(1))

@@ -126,6 +126,13 @@ class Runaway(HealthWarning):
     )
 
 
+class ApartFromBase(HealthWarning):
+    text = (
+        "A batch had {terms} without the base, {base!r}. A unit compares a term with the base in one batch: until they "
+        "come together once, such a term has no unit and no weight. Pass both in one call, at least now and then."
+    )
+
+
 class NothingShared(HealthWarning):
     text = (
         "No parameter has a gradient from both the base and {terms}, so there is no unit to compare them in; such "

@@ -107,7 +107,9 @@ class Trial:
             self.wasted = read_spent(self.dir)
             for name in (layout.HISTORY, layout.CHECKPOINT):
                 (self.dir / name).unlink(missing_ok=True)
-        self.history = trainonce.History(self.dir / layout.HISTORY, step=self.steps or None)
+        scouts = None if self._restored is None else self._restored.scouts  # its steps are fewer than those made
+        done = self.steps if scouts is None else int(scouts["done"])
+        self.history = trainonce.History(self.dir / layout.HISTORY, step=done or None)
         attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
 

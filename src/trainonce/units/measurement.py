@@ -21,9 +21,10 @@ class Compared(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The squared norms of the losses' gradients, shape ``(losses, places)``."""
+    """The squared norms of the losses' gradients, shape ``(losses, places)``, and which losses reach any place."""
 
     squares: Tensor
+    reaches: tuple[bool, ...]
     compared: Compared | None
 
 
@@ -34,16 +35,17 @@ def measure(losses: Sequence[Tensor], places: Sequence[Tensor], scale: Tensor, o
     it, and float32 or wider.
     """
     beside = None if other is None else gradient(other, places, scale)
-    found, products = [], []
+    found, products, reaches = [], [], []
     for loss in losses:
         gradients = gradient(loss, places, scale)
         found.append(squares(gradients, scale))
+        reaches.append(any(one is not None for one in gradients))
         if beside is not None:
             products.append(_product(gradients, beside, scale))
     if beside is None:
-        return Measured(torch.stack(found), None)
+        return Measured(torch.stack(found), tuple(reaches), None)
     compared = Compared(torch.stack(products) / scale.square(), squares(beside, scale).sum())
-    return Measured(torch.stack(found), compared)
+    return Measured(torch.stack(found), tuple(reaches), compared)
 
 
 def gradient(loss: Tensor, places: Sequence[Tensor], scale: Tensor) -> tuple[Tensor | None, ...]:

@@ -35,6 +35,7 @@ class UnitMeter(StartingBuffers):
     streak: Tensor
     risen: Tensor
     asked: Tensor
+    raw: Tensor
 
     START: ClassVar = {
         "norms": math.nan,
@@ -43,6 +44,7 @@ class UnitMeter(StartingBuffers):
         "streak": 0.0,
         "risen": 0.0,
         "asked": 0.0,
+        "raw": 0.0,
     }
 
     def __init__(self, terms: int, settings: GradientUnits, held_out: HeldOut | None, dtype: torch.dtype) -> None:
@@ -55,6 +57,7 @@ class UnitMeter(StartingBuffers):
             self.register_buffer(name, torch.empty((), dtype=dtype))
         self.register_buffer("risen", torch.empty(terms - 1, dtype=dtype), persistent=False)
         self.register_buffer("asked", torch.empty(terms - 1, dtype=dtype))  # what scouts add to the exponents
+        self.register_buffer("raw", torch.empty(terms - 1, dtype=dtype))  # 1 for terms that share nothing with the base
         self._place: list[Tensor] = []
         self._look = 0  # the measurement that looks for the shared parameters again
         self._measured = 0
@@ -89,6 +92,10 @@ class UnitMeter(StartingBuffers):
         if several_ranks:
             return self.steps == self._last and NEVER in self.since
         return any(self.since[i - 1] == NEVER for i in self._auxiliary(where))
+
+    def has_new(self, where: tuple[int, ...]) -> bool:
+        """Whether any of these terms was never measured."""
+        return any(self.since[i - 1] == NEVER for i in where if i)
 
     def advance(self) -> None:
         """Count a step of the optimizer."""
@@ -136,10 +143,13 @@ class UnitMeter(StartingBuffers):
         with ranks.wrappers.apart():
             losses = _for_all(seen.where, losses, where)
             at = self._where_to_measure(losses, shared, learned)
+            if losses and not at:
+                self._note_raw(auxiliary, (False,) * terms)
             if at:
                 other = held_out() if held_out is not None and seen.compared else None
                 measured = measurement.measure(losses, at, self.scale, other)
                 pairs, finite = measurement.pairs(measured.squares), measured.squares.isfinite().all()
+                self._note_raw(auxiliary, measured.reaches)
                 if measured.compared is not None and where is None:
                     parts = (measured.compared.products, measured.squares.sum(1), measured.compared.square.reshape(1))
                     fresh = torch.cat(parts).to(fresh)
@@ -147,6 +157,11 @@ class UnitMeter(StartingBuffers):
         self._take(self._spread(pairs, auxiliary), finite)
         self._count(auxiliary)
         return ranks.mean(fresh) if seen.compared else None
+
+    def _note_raw(self, auxiliary: Sequence[int], reaches: Sequence[bool]) -> None:
+        """Note the terms that reach nothing the base does: they keep their raw scale."""
+        for index, reached in zip(auxiliary, reaches[1:], strict=False):
+            self.raw[index - 1].fill_(0.0 if reached and reaches[0] else 1.0)
 
     def _count(self, auxiliary: Sequence[int]) -> None:
         self._measured += 1
@@ -166,7 +181,8 @@ class UnitMeter(StartingBuffers):
         """
         if shared or not losses:
             return list(shared) if losses else []
-        if self._measured >= self._look or not self._place:
+        frozen = any(not place.requires_grad for place in self._place)
+        if self._measured >= self._look or frozen or not self._place:
             self._look = 2 * max(1, self._measured)
             self._place = places.find(losses, self.settings.shared, learned)
         return self._place
@@ -193,8 +209,12 @@ class UnitMeter(StartingBuffers):
         return rule.ratios(self.norms, self.peaks, self.settings.blend, self.settings.limit)
 
     def factors(self) -> Tensor:
-        """The same for the sum: less for terms that are coming in, almost none for those that scouts dropped."""
-        return self.ratios() * self.risen * self.asked.exp()
+        """The same for the sum: less for terms that are coming in, almost none for those that scouts dropped.
+
+        A term whose gradient was 0 so far, or not finite, has no unit yet and waits with a factor of 0.
+        """
+        known = torch.where(self.norms[:, 0].isnan(), self.raw, 1)
+        return self.ratios() * known * self.risen * self.asked.exp()
 
     def growth(self) -> Tensor:
         """How much larger each auxiliary weight is than the ratio of the peaks; NaN for a term without a unit."""
@@ -241,6 +261,7 @@ def saved_units(prefix: str) -> dict[str, Callable[[list[int]], list[int]]]:
         f"{prefix}norms": rows,
         f"{prefix}peaks": rows,
         f"{prefix}asked": rows,
+        f"{prefix}raw": rows,
         f"{prefix}_extra_state": lambda order: [0, 1, *(i + 1 for i in order[1:])],
         f"{prefix}drift.products": lambda order: order,
         f"{prefix}drift.squares": lambda order: order,

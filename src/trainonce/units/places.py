@@ -34,6 +34,9 @@ class Leaves:
         self.uses: dict[Tensor, int] = {}
         self.refused: set[str] = set()
         start = _start(loss)
+        if start is None:  # the loss is itself a parameter
+            self.uses[loss] = 0
+            return
         waiting, seen = [start], {start}
         while waiting:
             node = waiting.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from torch import Tensor, nn
@@ -11,8 +12,6 @@ from torch import Tensor, nn
 from trainonce.text import is_number, is_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     #: Where to measure: at all parameters that the terms share, at the last layer of them, or at given ones.
     Shared: TypeAlias = Literal["all", "last"] | nn.Module | Iterable[Tensor]
 
@@ -63,7 +62,8 @@ class GradientUnits:
                 f"parameters that you pass; got {self.shared!r}."
             )
         if not isinstance(self.shared, (str, nn.Module)):
-            given = list(self.shared)
+            several = isinstance(self.shared, Iterable) and not isinstance(self.shared, Tensor)
+            given = list(self.shared) if several else [self.shared]
             if not given or not all(isinstance(one, Tensor) and one.requires_grad for one in given):
                 raise TypeError(
                     "GradientUnits needs parameters that require gradients as shared=; got others, or none."
@@ -100,4 +100,5 @@ class HeldOut:
         if self.steps is None:
             travel = TRAVEL_PER_FOLD if self.travel is None else self.travel
             return travel * math.log((now + 1) / (last + 1))
-        return (TRAVEL if self.travel is None else self.travel) * (now - last) / self.steps
+        passed = min(now, self.steps) - min(last, self.steps)  # a run that is longer than said drifts no further
+        return (TRAVEL if self.travel is None else self.travel) * passed / self.steps

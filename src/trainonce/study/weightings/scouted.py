@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from trainonce.scouts import Scouts, branches
 from trainonce.study.weightings.learned import Learned, as_floats
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     import trainonce
-    from trainonce.scouts import Part
+    from trainonce.scouts import Part, Scouts
     from trainonce.study.task import Task
 
 
@@ -41,6 +40,8 @@ class Scouted(Learned):
         super().check(task)
         if not self.measures or self.signal == "loss":
             raise ValueError("The plan 'scout' needs gradient units whose exponents the loss does not move.")
+        from trainonce.scouts import branches  # here: naming plans does without torch
+
         branches(task.steps or 10_000, self.moments, self.length)
 
     def describe(self, digits: int) -> str:
@@ -58,6 +59,8 @@ class Scouted(Learned):
         *,
         higher: bool,
     ) -> Scouts:
+        from trainonce.scouts import Scouts
+
         return Scouts(
             criterion,
             steps,
