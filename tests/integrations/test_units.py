@@ -11,14 +11,17 @@ import torch
 from _bert import ThreeTerms, bert, bert_trainer
 from _lightning import columns
 from _lightning_modules import Module, fit, half
-from _problem import TERMS, Case, Net, Result, criterion, data, falling, optimizer, plain, terms
+from _problem import LR, TERMS, Case, Net, Result, criterion, data, falling, optimizer, plain, terms
 from _tester import Adapter, assert_same, case_of, on_two_processes
-from _transformers import StopAfter
+from _transformers import Model, StopAfter
 from _transformers_runs import make, trained
 from accelerate.state import AcceleratorState
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins.precision import MixedPrecision
+from test_accelerate import fsdp
 from test_adapters import MODULES
+from test_transformers_processes import UnderFSDP2
+from torch import Tensor
 from torch.optim import lr_scheduler as schedules
 from torch.utils.data import DataLoader
 
@@ -239,3 +242,65 @@ def test_accelerate_in_bf16() -> None:
         units.append(chosen.units.tolist())
     AcceleratorState._reset_state(reset_partial_state=True)
     assert units[0] == pytest.approx(units[1], rel=0.05)
+
+
+# Two processes under FSDP2: the model names its features
+
+
+class NamesItsFeatures(Model):
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        features = torch.tanh(self.net.inner(x))
+        self.criterion.share(features)
+        return {"loss": self.criterion(terms(self.net.outer(features), y))}
+
+
+def run_trainer(folder: Path, kind: Any, **more: Any) -> Any:
+    given = {"model": NamesItsFeatures(CASE), "kind": kind, "learning_rate": LR, "decay": None}
+    return make(folder, CASE, **given | more)
+
+
+def train_under_fsdp2(folder: Path) -> Result:
+    """The Trainer: a whole run, and one that is stopped, started anew from the checkpoint and finished."""
+    whole = run_trainer(folder / "whole", UnderFSDP2)
+    whole.train()
+    run_trainer(folder, UnderFSDP2, callbacks=[StopAfter(5)]).train()
+    trainer = run_trainer(folder, UnderFSDP2)
+    trainer.train(resume_from_checkpoint=str(folder / "checkpoint-5"))
+    assert trainer.model.criterion.units.tolist() == whole.model.criterion.units.tolist()
+    return sharded_result(trainer.model)
+
+
+def accelerate_under_fsdp2(folder: Path) -> Result:
+    found, model = fsdp(), NamesItsFeatures(CASE)
+    model, made, loader = found.prepare(model, optimizer(model), DataLoader(data(CASE), 4))
+    attach(found, made, model.criterion)
+    for x, y in loader:
+        found.backward(model(x, y)["loss"])
+        made.step()
+        made.zero_grad()
+    return sharded_result(model)
+
+
+def sharded_result(model: Any) -> Result:
+    flat = [v for p in model.net.parameters() for v in p.full_tensor().flatten().tolist()]
+    return Result([], flat, units=model.criterion.units.tolist())
+
+
+class Variants(Adapter):
+    """Trains what the folder is named after."""
+
+    module = "test_units"
+
+    def train(self, folder: Path, case: Case) -> Result:
+        return {"trainer": train_under_fsdp2, "accelerate": accelerate_under_fsdp2}[folder.name](folder)
+
+
+ADAPTER = Variants()
+
+
+@pytest.mark.parametrize("name", ["trainer", "accelerate"])
+def test_fsdp2_on_two_processes(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    ranks = on_two_processes(ADAPTER, tmp_path / name, CASE)
+    assert ranks[0] == ranks[1]
+    assert ranks[0].units[1] != 1

@@ -241,9 +241,10 @@ def test_held_out_takes_the_ranks_that_have_all_terms(ranks: TwoRanks, kind: str
 
 
 def hold_out_on(rank: int) -> list[float]:
-    """Only one rank has held-out data."""
-    model, criterion = Model(), new_criterion()
-    optimizer = torch.optim.SGD(model.heads.parameters(), lr=0.0)
+    """Only one rank has held-out data; DDP would broadcast buffers to a rank that does not wait for them."""
+    inner, criterion = Normed(), new_criterion()
+    model = DistributedDataParallel(inner)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     trainonce.attach(optimizer, criterion)
     for step in range(4):
         if dist.get_rank() == rank:

@@ -127,6 +127,51 @@ def test_accumulation_and_a_term_absent_on_one_rank(ranks: TwoRanks, placement: 
     assert_close(ranks(train, placement, {"reshard_after_forward": True}, more), expected)
 
 
+def snapshot(net: Net) -> list[Any]:
+    """Where FSDP2 is, for each group of parameters."""
+    found = []
+    for module in (net, net.heads.trunk, net.heads.fit):
+        state = module._get_fsdp_state()
+        found += [str(state._training_state), state._state_ctx.post_backward_final_callback_queued]
+        found += [state._state_ctx.iter_forward_root is not None, len(state._modules_to_run_forward)]
+        for group in state._fsdp_param_groups:
+            kept = [p.unsharded_param.grad is not None for p in group.fsdp_params]
+            found += [str(group._training_state), group.is_unsharded, group.reduce_grads, group.reshard_after_backward]
+            found += kept
+    return found
+
+
+class Watched(Net):
+    """Takes a snapshot before and after the criterion."""
+
+    def loss(self, losses: dict[str, Tensor], features: Tensor) -> Tensor:
+        before = snapshot(self)
+        total = super().loss(losses, features)
+        self.seen = [*getattr(self, "seen", []), before == snapshot(self)]
+        return total
+
+
+def watch(called: str, options: dict[str, Any]) -> list[bool]:
+    """Every micro-batch measures, in the second with gradients that wait to be reduced."""
+    from torch.distributed.fsdp import fully_shard
+
+    net = Watched(inside=True, in_forward=called == "in_forward")
+    for module in (net.heads.trunk, net.heads.fit, net):
+        fully_shard(module, **options)
+    for part in range(4):
+        net.set_requires_gradient_sync(part % 2 == 1)
+        net.criterion.meter.next = 0
+        out = net(batch(0, dist.get_rank(), part))
+        (out if net.in_forward else net.loss(*out)).backward()
+    return net.seen
+
+
+@pytest.mark.parametrize("options", [{"reshard_after_forward": True}, {"reshard_after_forward": False}], ids=str)
+@pytest.mark.parametrize("called", ["in_forward", "after_forward"])
+def test_a_measurement_leaves_fsdp_where_it_was(ranks: TwoRanks, called: str, options: dict[str, Any]) -> None:
+    assert ranks(watch, called, options) == [[True] * 4] * 2
+
+
 # What is refused
 
 
