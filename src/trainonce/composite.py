@@ -235,7 +235,7 @@ class CompositeLoss(nn.Module):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
             learned = attachment.model_parameters() if attachment is not None and attachment.has_optimizer else []
             held_out = self._held_out_loss(places)
-            if where is not None and 0 not in where and self.meter.has_new(where):
+            if not ranks.are_several and where is not None and 0 not in where and self.meter.has_new(where):
                 names = quoted(self.terms[i] for i in where)
                 health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
             fresh = self.meter.measure(losses, where, places, learned, ranks, held_out)

@@ -80,7 +80,7 @@ class Scouts:
     ...     if scouts.wants_score:
     ...         scouts.score(error.item())
     >>> count, scouts.answers[0].chosen
-    (116, 'without noise')
+    (120, 'without noise')
     """
 
     def __init__(

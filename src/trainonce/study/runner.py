@@ -178,6 +178,7 @@ CORE = (
     "trainonce.history",
     "trainonce.optim",
     "trainonce.parameters",
+    "trainonce.scouts",
     "trainonce.units.settings",
 )
 
