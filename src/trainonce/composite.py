@@ -235,12 +235,12 @@ class CompositeLoss(nn.Module):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
             learned = attachment.model_parameters() if attachment is not None and attachment.has_optimizer else []
             held_out = self._held_out_loss(places)
-            if not ranks.are_several and where is not None and 0 not in where and self.meter.has_new(where):
-                names = quoted(self.terms[i] for i in where)
-                health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
             fresh = self.meter.measure(losses, where, places, learned, ranks, held_out)
             if fresh is not None:
                 self._drift(fresh)
+            if where is not None and 0 not in where and self.meter.has_new(where):  # nor has another rank measured it
+                names = quoted(self.terms[i] for i in where)
+                health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
         if attachment is None and not self._frozen:
             self.meter.advance()
 

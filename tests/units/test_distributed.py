@@ -225,9 +225,36 @@ def test_a_rank_that_can_measure_nothing_leaves_it_to_the_other(ranks: TwoRanks,
     assert found[3][:4] != found[0][:4]
 
 
-def test_no_rank_can_measure(ranks: TwoRanks) -> None:
-    found = same(ranks(call_with, [{"fit": "absent"}, {"fit": "absent"}], 2))
-    assert all(v != v for v in found[1][:4])
+def warnings_without(missing: list[list[str]]) -> list[str]:
+    return warnings_of(call_with, [dict.fromkeys(each, "absent") for each in missing], 2)
+
+
+def test_a_rank_warns_only_of_terms_that_no_rank_has_with_the_base(ranks: TwoRanks) -> None:
+    assert ranks(warnings_without, [["fit"], ["fit"]]) == [["ApartFromBase"]] * 2
+    assert ranks(warnings_without, [["fit"], []]) == [[], []]
+
+
+def share_nothing(lacks: bool) -> list[list[float]]:
+    """A term on parameters of its own, which rank 1 lacks in the first step; then rank 0 does."""
+    model, criterion, own = Model(), new_criterion(), nn.Parameter(torch.ones(3, dtype=torch.float64))
+    optimizer = torch.optim.SGD([*model.parameters(), own], lr=0.0)
+    trainonce.attach(optimizer, criterion)
+    found = []
+    for step in range(4):
+        losses = model(batch(step, dist.get_rank())) | {"flat": own.square().sum()}
+        if lacks and dist.get_rank() == 1 - min(step, 1):
+            losses = dict.fromkeys(losses) if step else losses | {"flat": None}
+        criterion(losses).backward()
+        optimizer.step()
+        found.append([*criterion.meter.raw.tolist(), *criterion.weights.tolist()])
+    return found
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_term_that_shares_nothing_has_the_same_weight_on_all_ranks(ranks: TwoRanks, lacks: bool) -> None:
+    found = same(ranks(share_nothing, lacks))
+    assert [row[:2] for row in found] == [[0, 1]] * 4
+    assert found[-1][-1] > 0
 
 
 @pytest.mark.parametrize("kind", ["absent", "nan"])

@@ -137,31 +137,39 @@ class UnitMeter(StartingBuffers):
         auxiliary = self._auxiliary(seen.where)
         if not auxiliary:
             return None
-        pairs = self.norms.new_zeros(len(auxiliary), 2)
+        pairs, shares = self.norms.new_zeros(len(auxiliary), 2), self.norms.new_zeros(len(auxiliary), 2)
         finite = torch.ones_like(self.scale, dtype=torch.bool)
         fresh = self.norms.new_full((2 * terms + 1,), torch.nan)
         with ranks.wrappers.apart():
             losses = _for_all(seen.where, losses, where)
             at = self._where_to_measure(losses, shared, learned)
-            if losses and not at:
-                self._note_raw(auxiliary, (False,) * terms)
+            reaches: Sequence[bool] = (False,) * len(losses)
             if at:
                 other = held_out() if held_out is not None and seen.compared else None
                 measured = measurement.measure(losses, at, self.scale, other)
                 pairs, finite = measurement.pairs(measured.squares), measured.squares.isfinite().all()
-                self._note_raw(auxiliary, measured.reaches)
+                reaches = measured.reaches
                 if measured.compared is not None and where is None:
                     parts = (measured.compared.products, measured.squares.sum(1), measured.compared.square.reshape(1))
                     fresh = torch.cat(parts).to(fresh)
-        pairs, finite = ranks.average(pairs, finite)
-        self._take(self._spread(pairs, auxiliary), finite)
+            self._note_shares(shares, auxiliary, where, reaches)
+        pairs, shares, finite = ranks.average(pairs, shares, finite)
+        self._take(self._spread(pairs, auxiliary), self._spread(shares, auxiliary), finite)
         self._count(auxiliary)
         return ranks.mean(fresh) if seen.compared else None
 
-    def _note_raw(self, auxiliary: Sequence[int], reaches: Sequence[bool]) -> None:
-        """Note the terms that reach nothing the base does: they keep their raw scale."""
-        for index, reached in zip(auxiliary, reaches[1:], strict=False):
-            self.raw[index - 1].fill_(0.0 if reached and reaches[0] else 1.0)
+    def _note_shares(
+        self, shares: Tensor, auxiliary: Sequence[int], where: tuple[int, ...] | None, reaches: Sequence[bool]
+    ) -> None:
+        """Note in the first column which of the terms share something with the base, in the second which do not.
+
+        Of those that this rank has; neither, if it lacks the base.
+        """
+        if not reaches or (where is not None and 0 not in where):
+            return
+        for row, index in enumerate(auxiliary):
+            if where is None or index in where:
+                shares[row, 0 if reaches[0] and reaches[row + 1] else 1].fill_(1.0)
 
     def _count(self, auxiliary: Sequence[int]) -> None:
         self._measured += 1
@@ -196,7 +204,9 @@ class UnitMeter(StartingBuffers):
         return full
 
     @torch.no_grad()
-    def _take(self, pairs: Tensor, finite: Tensor) -> None:
+    def _take(self, pairs: Tensor, shares: Tensor, finite: Tensor) -> None:
+        some, nothing = shares.unbind(1)
+        self.raw.copy_(torch.where(some > 0, 0, torch.where(nothing > 0, 1, self.raw)))
         self.norms.copy_(rule.running(self.norms, pairs.to(self.norms), self.settings.keep))
         self.peaks.copy_(torch.fmax(self.peaks, self.norms))
         self.streak.copy_(torch.where(finite, self.streak + 1, 0))

@@ -69,20 +69,19 @@ class Ranks:
         *there, any_compared = flags.tolist()
         return Seen(tuple(i for i, found in enumerate(there) if found), bool(any_compared))
 
-    def average(self, pairs: Tensor, finite: Tensor) -> tuple[Tensor, Tensor]:
-        """The root mean square of the pairs of norms over the ranks, and whether all gradients are finite on all ranks.
+    def average(self, pairs: Tensor, shares: Tensor, finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The root mean square of the pairs of norms over the ranks.
 
-        A rank whose batch lacks a term, or has NaN, does not count for that term.
+        A rank whose batch lacks a term, or has NaN, does not count for that term. Beside them on how many ranks a term
+        shares something with the base and on how many nothing, and whether all gradients are finite on all ranks.
         """
         if not self.are_several:
-            return pairs, finite
+            return pairs, shares, finite
         there = rule.usable(pairs).unsqueeze(-1)
         squares = torch.where(there, pairs.square(), 0)
-        sent = torch.cat([part.to(pairs.dtype).flatten() for part in (squares, there, ~finite)])
+        sent = torch.cat((squares, there.to(pairs.dtype), shares, (~finite).to(pairs.dtype).expand(len(pairs), 1)), 1)
         torch.distributed.all_reduce(sent, group=self.group)
-        count = len(pairs)
-        total, by = sent[: 2 * count].view_as(pairs), sent[2 * count : -1].view_as(there)
-        return (total / by).sqrt(), sent[-1] == 0
+        return (sent[:, :2] / sent[:, 2:3]).sqrt(), sent[:, 3:5], (sent[:, 5] == 0).all()
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of the values over the ranks that have finite ones; NaN if none has."""
