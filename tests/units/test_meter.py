@@ -172,7 +172,9 @@ def test_validation_in_inference_mode_does_not_spoil_the_next_step():
     criterion.meter.next = 10**9
     with torch.inference_mode():
         criterion(model(batches(1)[0]))
+    optimizer.zero_grad()
     criterion(model(batches(1)[0])).backward()
+    assert model.trunk[0].weight.grad.abs().max() > 0
 
 
 def test_the_weights_of_the_sum_follow_whatever_changes_them():
