@@ -1,13 +1,14 @@
 """Branches of a plain training loop: what is repeated, what is kept, what is chosen."""
 
 import copy
+import math
 
 import pytest
 import torch
 
 import trainonce
 from tests.units._task import TERMS, batches, make
-from trainonce.scouts import DROPPED, Scouts, choose
+from trainonce.scouts import Scouts, choose
 
 STEPS = 100
 
@@ -29,7 +30,7 @@ def scouts_of(made, **options):
     return Scouts(criterion, STEPS, [model, optimizer], higher=True, **options)
 
 
-def is_dropped(criterion, term):
+def is_lowered(criterion, term):
     return criterion.meter.asked[TERMS.index(term) - 1] != 0
 
 
@@ -51,7 +52,7 @@ def test_without_a_better_change_the_training_is_the_plain_one_bit_for_bit():
         plain[2].step()
     for a, b in zip(with_scouts[0].parameters(), plain[0].parameters(), strict=True):
         assert torch.equal(a, b)
-    assert [answer.chosen for answer in scouts.answers] == ["as it is", "as it is"]
+    assert [answer.chosen for answer in scouts.answers] == ["as it is"] * 3
 
 
 def test_a_better_change_is_taken_and_later_taken_back():
@@ -62,22 +63,35 @@ def test_a_better_change_is_taken_and_later_taken_back():
     def score(criterion):
         first = not scouts.answers
         kept.append(criterion.weights[0].item() * criterion.total.item())
-        return float(is_dropped(criterion, "flat") == first)
+        return float(is_lowered(criterion, "flat") == first)
 
     loop(made, batches(STEPS), scouts, score)
-    assert [answer.chosen for answer in scouts.answers] == ["without flat", "with flat again"]
+    assert [answer.chosen for answer in scouts.answers] == ["with flat at 1/30", "with flat again"]
     assert made[1].meter.asked.tolist() == [0, 0]
     assert kept == pytest.approx([1 / 3] * len(kept))  # the base's weight, in every branch
 
 
-def test_a_dropped_term_has_next_to_no_weight():
+def test_a_lowered_term_has_a_thirtieth_of_its_weight():
     made = make()
     scouts = scouts_of(made, at=(0.1,))
-    loop(made, batches(STEPS), scouts, lambda criterion: float(is_dropped(criterion, "twice")))
+    loop(made, batches(STEPS), scouts, lambda criterion: float(is_lowered(criterion, "twice")))
     _, criterion, _ = made
-    assert criterion.meter.asked.tolist() == pytest.approx([DROPPED, 0])
-    assert criterion.weights[1] < 1e-4
-    assert scouts.answers[0].scores == {"as it is": 0.0, "without twice": 1.0, "without flat": 0.0}
+    assert criterion.meter.asked.tolist() == pytest.approx([math.log(1 / 30), 0])
+    weights = criterion.weights.clone()
+    criterion.meter.asked.zero_()
+    ratio = (weights[1] / weights[0]) / (criterion.weights[1] / criterion.weights[0])
+    assert ratio.item() == pytest.approx(1 / 30)
+    assert scouts.answers[0].scores == {"as it is": 0.0, "with twice at 1/30": 1.0, "with flat at 1/30": 0.0}
+
+
+def test_each_level_that_a_term_is_not_at_is_tried():
+    made = make()
+    scouts = scouts_of(made, at=(0.1, 0.4), levels=(0.2, 2.5))
+    loop(made, batches(STEPS), scouts, lambda criterion: criterion.meter.asked[0].item())
+    first, second = (list(answer.scores) for answer in scouts.answers)
+    assert first == ["as it is", *(f"with {term} at {level}" for term in TERMS[1:] for level in ("1/5", "2.5"))]
+    assert scouts.answers[0].chosen == "with twice at 2.5"
+    assert second[:3] == ["as it is", "with twice again", "with twice at 1/5"]
 
 
 def test_the_history_holds_the_branch_that_was_taken(tmp_path):
@@ -86,13 +100,12 @@ def test_the_history_holds_the_branch_that_was_taken(tmp_path):
     criterion.attachment.remove()
     history = trainonce.History(tmp_path / "history.jsonl")
     trainonce.attach(optimizer, criterion, history=history)
-    loop(made, batches(STEPS), scouts_of(made, at=(0.1,)), lambda criterion: float(is_dropped(criterion, "twice")))
+    loop(made, batches(STEPS), scouts_of(made, at=(0.1,)), lambda criterion: float(is_lowered(criterion, "twice")))
     history.flush()
     for columns in (history.columns(), trainonce.History.load(tmp_path / "history.jsonl").columns()):
         assert columns["step"] == list(range(1, STEPS + 1))
         weights = columns["weight/twice"]
-        assert weights[8] > 1e-3
-        assert max(weights[10:]) < 1e-4
+        assert weights[9] > 10 * weights[10] > 0
 
 
 def test_random_states_are_those_of_the_start_in_every_branch():
@@ -116,7 +129,7 @@ def test_a_saved_training_goes_on_between_branches():
     data = batches(STEPS)
 
     def score(criterion):
-        return float(is_dropped(criterion, "twice"))
+        return float(is_lowered(criterion, "twice"))
 
     whole = make()
     loop(whole, data, scouts_of(whole), score)
@@ -141,7 +154,7 @@ def test_a_saved_training_goes_on_between_branches():
     loop(second, data, again, score)
     for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
         assert torch.equal(a, b)
-    assert len(again.answers) == 2
+    assert len(again.answers) == 3
 
 
 @pytest.mark.parametrize(
@@ -176,7 +189,7 @@ def test_a_loop_that_is_left_in_a_branch_is_back_where_the_branch_began(tmp_path
         if scouts.wants_score:
             scouts.score(1.0)
         if calls == 22:
-            assert criterion.meter.asked[0] != 0  # in the branch without the first term
+            assert criterion.meter.asked[0] != 0  # in the branch with less of the first term
             break
     assert criterion.meter.asked.tolist() == [0, 0]
     assert not scouts.is_branching
@@ -202,6 +215,10 @@ def test_scouts_need_units_that_the_loss_does_not_move():
         ({"readings": 1}, "two readings at least"),
         ({"at": (0.1, 0.15)}, "overlap"),
         ({"at": (0.95,)}, "reach beyond the 100 steps"),
+        ({"levels": 1.0}, "different positive numbers other than 1; got 1.0"),
+        ({"levels": (0.1, 0.1)}, "different positive numbers"),
+        ({"levels": (0.1, 0.0)}, "different positive numbers"),
+        ({"levels": ()}, "different positive numbers"),
     ],
 )
 def test_wrong_settings(options, message):

@@ -1,4 +1,4 @@
-"""Scouts: at a few moments of a training, short branches ask whether a term is better dropped, weaker or put back.
+"""Scouts: at a few moments of a training, short branches ask whether a term is better weaker, or put back.
 
 Every group of a stack is one training: its first point goes on as it is, the others try one change each. At the end of
 a branch the best one is what all points of the group go on from, if it is clearly better. Between branches the points
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from benchmarks.arena.task import Task
     from benchmarks.arena.variant import Variant
 
-DROPPED = math.log(1e-6)
-
 
 def point(settings: Settings) -> Point:
     """What records call a training with scouts, by its settings of units."""
@@ -41,22 +39,21 @@ class Scouts:
     """When branches start and how long they are, as shares of the run, and what counts as clearly better.
 
     A change is made if it is better by ``errors`` standard errors of the readings plus ``margin`` of the value.
-    ``weak``: also try each term so many times weaker; 0 does not. Each branch is read ``readings`` times over its last
-    ``tail``.
+    ``levels``: the parts of its weight that are tried for each term. Each branch is read ``readings`` times over its
+    last ``tail``.
     """
 
-    at: tuple[float, ...] = (0.1, 0.35)
-    length: tuple[float, ...] = (0.08, 0.08)
+    at: tuple[float, ...] = (0.0, 0.1, 0.35)
+    length: tuple[float, ...] = (0.08, 0.08, 0.08)
     errors: float = 2.0
     margin: float = 0.01
-    weak: float = 0.0
+    levels: tuple[float, ...] = (1 / 30,)
     readings: int = 5
     tail: float = 0.5
 
     def cost(self, terms: int) -> float:
         """In trainings."""
-        changes = (terms - 1) * (2 if self.weak else 1)
-        return 1 + changes * sum(self.length)
+        return 1 + (terms - 1) * len(self.levels) * sum(self.length)
 
 
 class Scouting:
@@ -67,7 +64,7 @@ class Scouting:
     ):
         self.task, self.scouts = task, scouts
         self.terms = len(task.terms)
-        self.changes = 1 + (self.terms - 1) * (2 if scouts.weak else 1)
+        self.changes = 1 + (self.terms - 1) * len(scouts.levels)
         self.settings, self.groups = list(settings), len(settings)
         points = [Point("units", one) for one in settings for _ in range(self.changes)]
         self.stack = Stack(task, points, seeds, **of_stack)  # type: ignore[arg-type]
@@ -81,6 +78,7 @@ class Scouting:
         self.answers: list[Tensor] = []  # (S, groups) of each branch: which change was made, 0 for none
 
     def train(self) -> Result:
+        self._after(0)  # a branch may start with the training
         return self.stack.train(after=self._after)
 
     def records(self, result: Result, variant: Variant) -> list[Record]:
@@ -117,12 +115,12 @@ class Scouting:
     def _ask(self) -> None:
         """Give each point of a group its change."""
         asked = self._grouped(self.rule.asked)
+        levels = asked.new_tensor([1.0, *self.scouts.levels]).log()
+        others = len(levels) - 1
         for term in range(self.terms - 1):
-            now = asked[:, :, 0, term]
-            asked[:, :, 1 + term, term] = torch.where(now == 0, torch.full_like(now, DROPPED), 0)
-            if self.scouts.weak:
-                weaker = torch.where(now <= DROPPED / 2, now, now - math.log(self.scouts.weak))
-                asked[:, :, self.terms + term, term] = weaker
+            level = (asked[:, :, 0, term, None] - levels).abs().argmin(-1)
+            for i in range(others):  # the levels in order, without the one that the term is at
+                asked[:, :, 1 + term * others + i, term] = levels[torch.where(level <= i, i + 1, i)]
         self.rule.asked.copy_(asked.flatten(1, 2))
 
     def _answer(self) -> None:

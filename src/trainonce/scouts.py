@@ -1,4 +1,4 @@
-"""Scouts: short branches of a training that ask whether a term is better dropped, or put back."""
+"""Scouts: short branches of a training that ask whether a term is better with less weight, or put back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Scouts"]
 
-DROPPED = math.log(1e-6)  # what is added to the exponent of a dropped term
+LEVELS = (1 / 30,)
+SHORTEST = 4  # steps of a branch
 
 
 class Part(Protocol):
@@ -44,13 +45,14 @@ class Answer:
 
 
 class Scouts:
-    """The steps of a training, with branches that try it without a term for a while.
+    """The steps of a training, with branches that try it with less of a term for a while.
 
     Iterate over it in place of ``range(steps)``. At the start of a branch the state is kept; then the same steps come
-    several times, as the training is and under each change: without one of the auxiliary terms, or with one that was
-    dropped before. Near the end of each, :attr:`wants_score` asks for a score on held-out data. A change that is
-    clearly better is what the training goes on from. The base's weight is the same in all branches, so that dropping a
-    term does not change the steps that the base alone would make.
+    several times, as the training is and under each change: with one of the auxiliary terms at another level of its
+    weight, such as a thirtieth, or in full again where that was lowered before. Near
+    the end of each, :attr:`wants_score` asks for a score on held-out data. A change that is clearly better is what the
+    training goes on from. The base's weight is the same in all branches, so that lowering a term does not change the
+    steps that the base alone would make.
 
     :param criterion: A :class:`CompositeLoss` in gradient units, attached.
     :param steps: The length of the training.
@@ -58,18 +60,21 @@ class Scouts:
         ``state_dict``, and generators that batches are drawn with. Torch's own random states are kept in any case, so
         each branch gets the same batches.
     :param higher: Whether a higher score is better.
-    :param at: When branches start, as parts of the training.
+    :param at: When branches start, as parts of the training. One at 0 spares a pretrained model what a term would do to
+        it at full weight before anyone has asked.
     :param length: How long each is, as a part of the training.
+    :param levels: What parts of its weight to try for each auxiliary term. A branch for each of them, besides the one
+        that the term is at.
     :param errors: A change must be better by so many standard errors of the readings,
     :param margin: and by this part of the score besides.
-    :param readings: How often the score is read, over the second half of a branch.
+    :param readings: How often the score is read, over the second half of a branch; less where that has fewer steps.
 
     >>> import trainonce
     >>> model = torch.nn.Linear(2, 1)
     >>> criterion = trainonce.CompositeLoss(["fit", "noise"], units="gradient")
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> _ = trainonce.attach(optimizer, criterion)
-    >>> scouts = Scouts(criterion, 100, [model, optimizer], higher=False)
+    >>> scouts = Scouts(criterion, 500, [model, optimizer], higher=False)
     >>> x, count = torch.eye(2), 0
     >>> for step in scouts:
     ...     optimizer.zero_grad()
@@ -80,7 +85,7 @@ class Scouts:
     ...     if scouts.wants_score:
     ...         scouts.score(error.item())
     >>> count, scouts.answers[0].chosen
-    (120, 'without noise')
+    (620, 'with noise at 1/30')
     """
 
     def __init__(
@@ -90,8 +95,9 @@ class Scouts:
         parts: Iterable[Part | torch.Generator],
         *,
         higher: bool,
-        at: float | Sequence[float] = (0.1, 0.35),
+        at: float | Sequence[float] = (0.0, 0.1, 0.35),
         length: float = 0.08,
+        levels: float | Sequence[float] = LEVELS,
         errors: float = 2.0,
         margin: float = 0.01,
         readings: int = 5,
@@ -101,6 +107,7 @@ class Scouts:
         parts = _checked(parts, criterion)
         when: Sequence[float] = (at,) if isinstance(at, (int, float)) else at
         self.criterion, self.steps, self.higher = criterion, steps, higher
+        self.levels = (1.0, *checked_levels(levels))
         self.errors, self.margin = errors, margin
         self.answers: list[Answer] = []
         self.done = 0  # steps of the training itself, with the one under way
@@ -176,12 +183,12 @@ class Scouts:
         """Each change by its name, with what is added to the exponents; first none."""
         assert self.criterion.meter is not None
         now = self.criterion.meter.asked.tolist()
-        changes = [("as it is", now)]
-        for i, term in enumerate(self.criterion.terms[1:]):
-            dropped = now[i] != 0
-            changed = [*now[:i], 0.0 if dropped else DROPPED, *now[i + 1 :]]
-            changes.append((f"with {term} again" if dropped else f"without {term}", changed))
-        return changes
+        return [("as it is", now)] + [
+            (_name(term, level), [*now[:i], math.log(level), *now[i + 1 :]])
+            for i, term in enumerate(self.criterion.terms[1:])
+            for level in self.levels
+            if not math.isclose(math.log(level), now[i], abs_tol=1e-6)
+        ]
 
     def _ask(self, asked: Sequence[float]) -> None:
         assert self.criterion.meter is not None
@@ -243,6 +250,21 @@ def _state_of(part: Part | torch.Generator) -> Any:
     return part.get_state() if isinstance(part, torch.Generator) else copy.deepcopy(part.state_dict())
 
 
+def checked_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
+    """As a tuple, or an error."""
+    found = tuple(levels) if isinstance(levels, (tuple, list)) else (levels,)
+    if not found or len(set(found)) < len(found) or not all(is_positive(level) and level != 1 for level in found):
+        raise ValueError(f"The levels of Scouts must be different positive numbers other than 1; got {levels!r}.")
+    return found
+
+
+def _name(term: str, level: float) -> str:
+    if level == 1:
+        return f"with {term} again"
+    parts = 1 / level
+    return f"with {term} at " + (f"1/{parts:.0f}" if level < 1 and abs(parts - round(parts)) < 1e-6 else f"{level:.3g}")
+
+
 def branches(steps: int, at: Sequence[float], length: float, readings: int = 5) -> tuple[list[int], int]:
     """The steps at which branches start, and how many steps each has; an error if that cannot be.
 
@@ -253,7 +275,7 @@ def branches(steps: int, at: Sequence[float], length: float, readings: int = 5) 
         raise ValueError(f"Scouts need moments and a length between 0 and 1; got {list(at)} and {length!r}.")
     if steps < 1 or readings < 2:
         raise ValueError(f"Scouts need a step and two readings at least; got {steps} and {readings}.")
-    moments, size = sorted({round(moment * steps) for moment in at}), max(2 * readings, round(length * steps))
+    moments, size = sorted({round(moment * steps) for moment in at}), max(SHORTEST, round(length * steps))
     if any(b - a < size for a, b in itertools.pairwise([*moments, steps])):
         raise ValueError(
             f"Branches of {size} steps at {moments} overlap, or reach beyond the {steps} steps: Scouts "

@@ -433,7 +433,7 @@ PLANS = {
     "one-shot": PlanType(
         "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
     ),
-    "scout": PlanType("learned", _scout, "gradient units, with branches that drop a term where that is better"),
+    "scout": PlanType("learned", _scout, "gradient units, with branches that lower a term where that is better"),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),

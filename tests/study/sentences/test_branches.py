@@ -24,12 +24,12 @@ ASKED = "scout: scouts asked after 20 and 70 steps whether a term helps"
     [
         ([record((20, "as it is"), (70, "as it is"))] * 3, f"{ASKED}, and nothing was changed in any of 3 trainings."),
         (
-            [record((20, "without a"), (70, "as it is")), record((20, "as it is"), (70, "as it is"))],
-            f"{ASKED}. Of 2 trainings, 1 went on without a from step 20.",
+            [record((20, "with a at 1/30"), (70, "as it is")), record((20, "as it is"), (70, "as it is"))],
+            f"{ASKED}. Of 2 trainings, 1 went on with a at 1/30 from step 20.",
         ),
         (
-            [record((20, "without a"), (70, "with a again"))] * 2,
-            f"{ASKED}. Of 2 trainings, 2 went on without a from step 20 and 2 went on with a again from step 70.",
+            [record((20, "with a at 1/30"), (70, "with a again"))] * 2,
+            f"{ASKED}. Of 2 trainings, 2 went on with a at 1/30 from step 20 and 2 went on with a again from step 70.",
         ),
     ],
 )
