@@ -61,7 +61,7 @@ def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
         del stack
         gc.collect()  # a stack is part of reference cycles, and its memory is needed for the next
     if "scouts" in options.rules:
-        seeds = missing(scouts.point(points.SCOUTED[0]))
+        seeds = missing(scouts.Scouts().point(points.SCOUTED[0]))
         if seeds:
             run_scouts(task, variant, seeds, options)
     if "tpe" in options.rules:

@@ -22,6 +22,7 @@ from benchmarks.arena import records
 if TYPE_CHECKING:
     from benchmarks.arena.records import Record
 from benchmarks.arena.rules import RULES
+from benchmarks.arena.scouts import Scouts
 
 Scores = Mapping[int, float]  # by seed
 GRID = "grid"
@@ -142,7 +143,8 @@ def _name(record: Record) -> str:
     """The rule with those settings that are not its defaults; a record leaves out what is switched off."""
     rule = RULES.get(record["rule"])
     settings = {**rule.off, **record["settings"]} if rule else record["settings"]
-    shown = {name: value for name, value in settings.items() if not rule or rule.defaults.get(name, ...) != value}
+    defaults = rule.defaults if rule else Scouts().point({}).settings if record["rule"] == "scouts" else {}
+    shown = {name: value for name, value in settings.items() if defaults.get(name, ...) != value}
     return " ".join([record["rule"], *(f"{name}={_text(value)}" for name, value in shown.items())])
 
 

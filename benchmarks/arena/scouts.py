@@ -8,7 +8,7 @@ of a group train alike; only the cost that a real training would have is counted
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from benchmarks.arena.variant import Variant
 
 
-def point(settings: Settings) -> Point:
-    """What records call a training with scouts, by its settings of units."""
-    return Point("scouts", settings)
-
-
 @dataclass(frozen=True)
 class Scouts:
     """When branches start and how long they are, as shares of the run, and what counts as clearly better.
@@ -50,6 +45,11 @@ class Scouts:
     levels: tuple[float, ...] = (1 / 30,)
     readings: int = 5
     tail: float = 0.5
+
+    def point(self, settings: Settings) -> Point:
+        """What records call a training with these scouts, by its settings of units and theirs."""
+        mine = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return Point("scouts", {**settings, **mine})
 
     def cost(self, terms: int) -> float:
         """In trainings."""
@@ -86,7 +86,7 @@ class Scouting:
         count = len(self.stack.seeds) * self.groups
         return [
             {
-                **records.head(self.task.name, variant, point(settings), seed),
+                **records.head(self.task.name, variant, self.scouts.point(settings), seed),
                 "cost": round(self.scouts.cost(self.terms), 3),
                 **records.outcome(result, s, group * self.changes),
                 "answers": [answer[s, group].item() for answer in self.answers],

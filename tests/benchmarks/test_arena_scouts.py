@@ -93,7 +93,9 @@ def test_records_name_the_answers():
     made = found.records(found.train(), Variant())
     assert [r["seed"] for r in made] == [1, 1, 2, 2]
     assert {r["rule"] for r in made} == {"scouts"}
-    assert [r["settings"] for r in made[:2]] == [{}, {"travel": 4.0}]
+    first, second = (r["settings"] for r in made[:2])
+    assert first["at"] == [0.3]
+    assert second == {"travel": 4.0, **first}
     assert all(r["cost"] == pytest.approx(1.4) and len(r["answers"]) == 1 for r in made)
     assert len({records.key(r) for r in made}) == 4
 
