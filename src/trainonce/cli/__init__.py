@@ -55,6 +55,8 @@ def _run_together(command: Callable[[argparse.Namespace], int], asked: argparse.
     with torchrun.process_group(asked.device) as device:
         if device is None:
             return command(asked)
+        if asked.executor not in (None, "in-process"):
+            raise Problem(f"Under torchrun all processes train together: leave out --executor {asked.executor}.")
         if not torchrun.is_first():
             try:
                 task = with_settings(load_task(asked.task), asked)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import TYPE_CHECKING, Any
+
+from trainonce.study.executors.options import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def seed_list(text: str) -> int | list[int]:
@@ -55,3 +61,19 @@ def positive(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number above 0; got {text!r}")
     return value
+
+
+def option_type(name: str) -> Callable[[str], Any]:
+    """What reads an option of an executor."""
+    option = OPTIONS[name]
+
+    def read(text: str) -> Any:
+        try:
+            value = option.kind(text)
+        except ValueError:
+            value = None
+        if not option.holds(value):
+            raise argparse.ArgumentTypeError(f"must be {option.rule}; got {text!r}")
+        return value
+
+    return read

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import trainonce
 from trainonce.cli import commands, training
-from trainonce.cli.argument_types import count, positive, seed_list, whole
+from trainonce.cli.argument_types import count, option_type, positive, seed_list, whole
 from trainonce.cli.request import PLANS
 from trainonce.recipes import RECIPES
 from trainonce.study import layout
 from trainonce.study.cost import LIMIT
+from trainonce.study.executors.options import OPTIONS, TAKES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,3 +146,17 @@ def _task_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
         help="trainings at a time, 0 for in this process (default: one per GPU, or one per core and at most 8)",
     )
     parser.add_argument("--device", help="such as cpu or cuda:0 (default: all GPUs, or the CPU)")
+    _executor_arguments(parser)
+
+
+def _executor_arguments(parser: argparse.ArgumentParser) -> None:
+    known = ", ".join(["processes", *TAKES])
+    parser.add_argument("--executor", metavar="NAME", help=f"what runs the trainings: {known} (default: processes)")
+    group = parser.add_argument_group("on a cluster")
+    for name, option in OPTIONS.items():
+        whose = ", ".join(executor for executor, names in TAKES.items() if name in names)
+        group.add_argument(_spelling(name), type=option_type(name), help=f"{option.about}; {whose}")
+
+
+def _spelling(name: str) -> str:
+    return "--" + name.replace("_", "-")

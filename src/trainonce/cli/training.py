@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainonce.cli import cost_check
 from trainonce.cli.commands import check_study, drop, dropped_names, show_drop, write_report
@@ -16,6 +16,7 @@ from trainonce.cli.task_argument import load_task
 from trainonce.errors import SameFailureError
 from trainonce.extras import require
 from trainonce.study import layout
+from trainonce.study.executors.options import OPTIONS
 from trainonce.text import display_width
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def compare(asked: argparse.Namespace) -> int:
         what = ", ".join(study.changes)
         print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
     try:
-        summary = study.run(
-            workers=asked.workers, device=asked.device, limit=None, keep_going=asked.keep_going, report=False
-        )
+        summary = study.run(**_tools(asked), limit=None, keep_going=asked.keep_going, report=False)
     except SameFailureError:
         return _failures(study, HOPELESS)
     _print_summary(summary)
@@ -78,7 +77,7 @@ def run(asked: argparse.Namespace) -> int:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task, study = request.task, request.open()
     print(f"{task.name}: {task.about}")
-    study.run(workers=asked.workers, device=asked.device, limit=None, report=False)  # one training was asked for
+    study.run(**_tools(asked), limit=None, report=False)  # one training was asked for
     from trainonce.study import sentences
     from trainonce.study.schedule import left_out
 
@@ -139,7 +138,13 @@ def _workers(asked: argparse.Namespace, task: Task) -> int:
     """How many trainings will run at a time."""
     from trainonce.study.executors.tools import Tools
 
-    return Tools.choose(task, asked.workers, asked.device).workers
+    return Tools.choose(task, **_tools(asked)).workers
+
+
+def _tools(asked: argparse.Namespace) -> dict[str, Any]:
+    """What runs the trials, as the command line says it."""
+    given = {name: value for name in OPTIONS if (value := getattr(asked, name)) is not None}
+    return {"workers": asked.workers, "device": asked.device, "executor": asked.executor, "options": given}
 
 
 def _print_summary(summary: Summary) -> None:

@@ -76,6 +76,7 @@ class Study:
         show: bool = True,
         start: str = "forkserver",
         executor: str | None = None,
+        options: Mapping[str, Any] | None = None,
         report: bool | None = None,
         limit: int | None = cost.LIMIT,
         keep_going: bool = False,
@@ -88,6 +89,7 @@ class Study:
         :param show: Whether to print progress.
         :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         :param executor: What runs the trials: ``"in-process"`` or ``"processes"``. By default ``workers`` decides.
+        :param options: Of an executor on a cluster, such as ``{"max_concurrent": 8}``.
         :param report: Whether to write the page, ``report.html`` with ``figures/``, as the command does. By default if
             ``show`` is on and matplotlib is installed. ``summary.json`` and ``trials.csv`` are written in any case.
         :param limit: Of how many trials a study is refused as a probable mistake, or if it takes more than a day by
@@ -103,7 +105,7 @@ class Study:
             raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
         if report:
             require("matplotlib.figure", "matplotlib", "study")  # before hours of training
-        tools = Tools.choose(self.task, workers, device, start, executor)
+        tools = Tools.choose(self.task, workers, device, start, executor, options)
         if tools.executor == "in-process" and (edited := self.task.files_edited_since()):
             raise ValueError(
                 f"{', '.join(edited)} was edited after it was loaded, and this process would train the code as it was. "

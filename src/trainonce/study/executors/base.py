@@ -50,14 +50,39 @@ class Event(NamedTuple):
 class Executor(Protocol):
     """Runs trials, several at a time or one after the other.
 
-    The runner calls :meth:`start` while ``has_room``, then :meth:`events` until every job has ended, and :meth:`stop`
-    at the end, also after an error or Ctrl-C. An executor runs a job by calling
-    :func:`trainonce.study.executors.run_trial.run` wherever the training happens: that function claims the trial in
-    the store, trains, writes the record and returns the last event. The store is a folder, so the place must share a
-    file system with the runner.
+    The schedule decides which trial runs and when, the executor where. The runner calls :meth:`start` while
+    ``has_room``, then :meth:`events` until every job has ended, and :meth:`stop` at the end, also after an error or
+    Ctrl-C. All four are called from one thread.
 
-    :mod:`~trainonce.study.executors.in_process` is the shortest example. A new executor is one file here and one line
-    in :data:`trainonce.study.executors.tools.EXECUTORS`.
+    ============== ====================================================================================================
+    what           how it goes through the protocol
+    ============== ====================================================================================================
+    progress       events ``beat``
+    a result       the record in ``end``; it and the trial's files are in the store before the event is yielded
+    a failure      of the task: an ``end`` like any other, with status ``failed``; the trial runs again next time
+    a death        of the worker: the executor starts the job again, or ends it with a record that it writes itself
+    nothing works  ``stop`` with a sentence: the runner raises it, and stops the executor
+    pruning        decided where the trial trains: ``job.search`` and ``job.done`` hold all that ASHA asks for
+    Ctrl-C         reaches the driver alone, which calls :meth:`stop`
+    resuming       a checkpoint in the trial's folder is where the next run of the trial goes on
+    ============== ====================================================================================================
+
+    There are two ways to run a job.
+
+    - Where the store is at hand, call :func:`trainonce.study.executors.run_trial.run`: it claims the trial in the
+      store, trains, writes the record and returns the last event. :mod:`~trainonce.study.executors.in_process` is the
+      shortest example.
+    - Elsewhere, as on a cluster, the driver alone writes to the store, so workers need neither its locks nor its file
+      system. :class:`~trainonce.study.executors.remote.driver_store.DriverStore` claims the trial (``take``) and
+      writes its record (``record``, ``record_death``). The worker gets an
+      :class:`~trainonce.study.executors.remote.assignment.Assignment` and calls
+      :func:`trainonce.study.executors.remote.assignment.train`, which returns the last event. The engine brings the
+      trial's folder back.
+
+    A new executor is one file here, one line in :data:`trainonce.study.executors.tools.EXECUTORS` and, if it has
+    options, its lines in :mod:`trainonce.study.executors.options`. It is made from the task, the store, the
+    :class:`~trainonce.study.executors.tools.Tools`, whose ``options`` are checked, and the names of modules that
+    trials will import.
     """
 
     @property

@@ -12,13 +12,11 @@ from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study import layout
-from trainonce.study.checkpoint import read_checkpoint
 from trainonce.study.executors import worker_process
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.deaths import death_record, describe_exit
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
-from trainonce.study.record import UNKNOWN, Record, versions
 from trainonce.study.schedule import POLL
 
 if TYPE_CHECKING:
@@ -91,38 +89,19 @@ class Processes:
                 running.process.join()
             yield running.job.key, event
 
-    def _cost(self, running: _Running) -> tuple[float, float]:
-        """What a trial that died has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
-        folder, now = self._store.folder(running.job.key), time.time()
-        kept, total = read_checkpoint(folder), self._task.steps
-        if kept is None or not total:
-            return min(1.0, running.fraction), now - running.start
-        saved = (folder / layout.CHECKPOINT).stat().st_mtime
-        seconds = max(0.0, now - max(running.start, saved))  # another machine's clock may have dated it in the future
-        return max(0.0, min(1.0, running.fraction) - kept.steps / total), seconds
-
     def _record_death(self, running: _Running) -> Event:
         """Record the failure of a trial whose process ended without its last event."""
         running.process.join()
         job = running.job
-        log = self._store.log(job.key)
-        fraction, seconds = self._cost(running)
-        record = Record(
-            job.key,
-            self._task.name,
-            job.weighting or UNKNOWN,
-            job.seed,
-            "failed",
-            seconds=round(seconds, 3),
-            fraction=round(fraction, 4),
-            ended=time.time(),
+        record = death_record(
+            self._task,
+            job,
+            self._store,
+            kind="ProcessDied",
+            message=describe_exit(running.process.exitcode),
+            start=running.start,
+            fraction=running.fraction,
             device=running.device,
-            versions=versions(),
-            error={
-                "type": "ProcessDied",
-                "message": _describe_death(running.process.exitcode),
-                "traceback": log.read_text(errors="replace")[-4000:] if log.is_file() else "",
-            },
         )
         with self._store.claim(job.key) as mine:
             if (there := self._store.find(job.key, job.since)) is not None:
@@ -139,13 +118,6 @@ class Processes:
             running.process.join(5)
             if running.process.is_alive():
                 running.process.kill()
-
-
-def _describe_death(code: int | None) -> str:
-    """A sentence about a process that ended with this exit code."""
-    reason = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-    hint = " Was memory short?" if code == -signal.SIGKILL else ""
-    return f"The trial's process died ({reason}).{hint}"
 
 
 def _receive(pipe: Any) -> Event | None:

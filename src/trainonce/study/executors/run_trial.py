@@ -39,7 +39,8 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
         if (there := store.find(job.key, job.since)) is not None:
             return Event("there", there)
         try:
-            record = train(task, job, store, device, notify)
+            source = None if job.source is None else store.folder(job.source)
+            record = train(task, job, store.folder(job.key), source, device, notify)
         except InputError as error:
             return Event("stop", str(error))
         try:
@@ -52,9 +53,13 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
         return Event("end", record)
 
 
-def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None) -> Record:
-    """Train once and return the record, also when the task raises."""
-    folder, start = store.folder(job.key), time.time()
+def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, notify: Notify | None = None) -> Record:
+    """Train once and return the record, also when the task raises. Needs no store, and writes to the folder alone.
+
+    :param folder: Of the trial. A checkpoint that is there is where it goes on.
+    :param source: The folder of the trial whose history the weighting needs.
+    """
+    start = time.time()
     _clear(folder)
     weighting, trial, metrics, error = job.weighting, None, dict[str, float](), None
     status: Status = "failed"
@@ -67,7 +72,6 @@ def train(task: Task, job: Job, store: Store, device: str, notify: Notify | None
             weighting = job.search.propose(*known, job.seed, job.number)
             pruner = job.search.pruner(*known)
         assert weighting is not None
-        source = None if job.source is None else store.folder(job.source)
         trial = Trial(task, weighting, job.seed, dir=folder, device=device, source=source, pruner=pruner, notify=notify)
         torchrun.announce(weighting, job.seed, None if source is None else str(source))
         seed_everything(job.seed)

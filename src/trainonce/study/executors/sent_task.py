@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,18 @@ class SentTask:
         if dataclasses.replace(task).identity != task.identity:  # edited since the study began: let a worker say what
             unchanged = {}
         return cls(location, task.name, _pickle_settings(task), task.identity, described, files, unchanged)
+
+    def move(self, origin: Path, place: Path) -> SentTask:
+        """The same for a machine where the files of the folder ``origin`` lie in ``place``."""
+
+        def there(path: str) -> str:
+            found = Path(path)
+            return str(place / found.relative_to(origin)) if found.is_relative_to(origin) else path
+
+        file = None if self.location.file is None else there(os.path.abspath(self.location.file))
+        location = dataclasses.replace(self.location, file=file)
+        unchanged = {there(path): digest for path, digest in self.unchanged.items()}
+        return dataclasses.replace(self, location=location, unchanged=unchanged)
 
     def load(self) -> Task:
         """The task in this process; raises :class:`OtherTaskError` if it is not the one that was sent."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainonce.study.executors.in_process import InProcess
+from trainonce.study.executors.options import CONCURRENT, TAKES, check_options
 from trainonce.study.executors.processes import Processes
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from trainonce.study.executors.base import Executor
     from trainonce.study.store import Store
@@ -36,6 +37,7 @@ class Tools:
     workers: int
     devices: tuple[str, ...]
     start: str = "forkserver"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the executor, by name
 
     @classmethod
     def choose(
@@ -45,21 +47,25 @@ class Tools:
         device: str | None = None,
         start: str = "forkserver",
         executor: str | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Tools:
         """The tools for what was asked; where nothing was, a process a core on the CPU, at most 8, or one a GPU.
 
         Without a name the executor is ``"in-process"`` for 0 workers and for a task that other processes cannot load,
-        else ``"processes"``.
+        else ``"processes"``. One that takes options runs on a cluster, whose devices this process cannot see.
         """
+        if executor is not None and executor not in EXECUTORS:
+            raise ValueError(
+                f"There is no executor {executor!r}; there are: {quoted(EXECUTORS)}.{did_you_mean(executor, EXECUTORS)}"
+            )
+        check_options(executor or "processes", options or {})
+        if executor in TAKES:
+            return cls._of_cluster(executor, task, workers, device, options or {})
         devices = (device,) if device is not None else tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
         devices = devices or ("cpu",)
         _check_device(devices[0])
         if workers is not None and (not isinstance(workers, int) or workers < 0):
             raise ValueError(f"workers is how many trainings run at a time, 0 for in this process; got {workers!r}.")
-        if executor is not None and executor not in EXECUTORS:
-            raise ValueError(
-                f"There is no executor {executor!r}; there are: {quoted(EXECUTORS)}.{did_you_mean(executor, EXECUTORS)}"
-            )
         if executor == "in-process" and workers:
             raise ValueError(f"The executor 'in-process' trains in this process: use workers=0; got {workers}.")
         if executor not in (None, "in-process") and workers == 0:
@@ -67,16 +73,31 @@ class Tools:
         alone = executor == "in-process" or workers == 0
         if not alone and TaskLocation.of(task) is None:
             if workers is not None or executor is not None:
-                raise ValueError(
-                    f"The task {task.name!r} is not in a file, so other processes cannot load it. Put it into a .py "
-                    "file, or train in this process, with 0 workers."
-                )
+                raise _not_in_a_file(task)
             alone = True
         if alone:
             return cls("in-process", 0, devices, start)
         if workers is None:
             workers = min(cores(), 8) if devices[0] == "cpu" else len(devices)
         return cls(executor or "processes", workers, devices, start)
+
+    @classmethod
+    def _of_cluster(
+        cls, executor: str, task: Task, workers: int | None, device: str | None, options: Mapping[str, Any]
+    ) -> Tools:
+        if workers is not None:
+            raise ValueError(
+                f"The executor {executor!r} takes max_concurrent, how many trainings run at a time, and no workers; "
+                f"got {workers} workers."
+            )
+        if TaskLocation.of(task) is None:
+            raise _not_in_a_file(task)
+        kind = "cuda" if options.get("gpus") else "cpu"
+        if device not in (None, kind):
+            raise ValueError(
+                f"The executor {executor!r} takes gpus, how many GPUs a training has, and no device; got {device!r}."
+            )
+        return cls(executor, options.get("max_concurrent", CONCURRENT), (kind,), options=dict(options))
 
     @property
     def threads(self) -> int:
@@ -91,6 +112,13 @@ class Tools:
             yield executor
         finally:
             executor.stop()
+
+
+def _not_in_a_file(task: Task) -> ValueError:
+    return ValueError(
+        f"The task {task.name!r} is not in a file, so other processes cannot load it. Put it into a .py file, or train "
+        "in this process, with 0 workers."
+    )
 
 
 def cores() -> int:

@@ -1,0 +1,1 @@
+"""What executors on other machines share: the driver alone writes to the store, workers send back what they made."""

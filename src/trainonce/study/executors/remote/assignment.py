@@ -1,0 +1,69 @@
+"""A trial on its way to a worker that does not have the store, and what the worker does with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import torch
+
+import trainonce
+from trainonce.errors import InputError
+from trainonce.study.executors import run_trial
+from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.sent_task import OtherTaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from trainonce.study.executors.run_trial import Notify
+    from trainonce.study.executors.sent_task import SentTask
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """What a worker must know to train a trial; it can be pickled.
+
+    ``sent`` says where the worker finds the task: see :meth:`SentTask.move` where its files lie elsewhere there.
+    ``environment``: variables to set before the task is loaded.
+    """
+
+    sent: SentTask
+    job: Job
+    device: str
+    threads: int
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    version: str = trainonce.__version__
+
+
+def train(assignment: Assignment, folder: Path, source: Path | None = None, notify: Notify | None = None) -> Event:
+    """Train a trial in this process, and return the event it ends with: ``end`` with its record, or ``stop``.
+
+    :param folder: Of the trial, of this worker alone. A checkpoint that is there is where the trial goes on.
+    :param source: A folder with the history that the weighting needs, where ``job.source`` names a trial.
+    """
+    if assignment.version != trainonce.__version__:
+        return Event(
+            "stop",
+            f"The worker on {socket.gethostname()} has trainonce {trainonce.__version__}, the study has "
+            f"{assignment.version}: install the same on all machines.",
+        )
+    os.environ.update(assignment.environment)
+    torch.set_num_threads(assignment.threads)
+    try:
+        task = assignment.sent.load()
+    except OtherTaskError as error:
+        return Event("stop", str(error))
+    except Exception as error:
+        return Event(
+            "stop",
+            f"The task {assignment.sent.name!r} cannot be loaded on {socket.gethostname()}: {type(error).__name__}: "
+            f"{error}. Install on the workers what it imports; files travel from the task's own folder only.",
+        )
+    try:
+        return Event("end", run_trial.train(task, assignment.job, folder, source, assignment.device, notify))
+    except InputError as error:
+        return Event("stop", str(error))
