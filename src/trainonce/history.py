@@ -147,8 +147,12 @@ class History:
                 f"The history was begun with {kinds[self.units]} units; this criterion has {kinds[units]} ones. Use "
                 "one history for each criterion."
             )
-        self.terms, self.units = terms, units
         self._criterion = weakref.ref(criterion)
+        self.begin(terms, units)
+
+    def begin(self, terms: tuple[str, ...], units: bool) -> None:
+        """Take the names of the terms, for rows that :meth:`extend` adds, and start the file."""
+        self.terms, self.units = terms, units
         self._write([])
 
     def append(self, row: Tensor) -> None:

@@ -147,6 +147,8 @@ def run(
             for key, event in executor.events():
                 if event.kind == "beat":
                     listener.on_progress(key, *event.content)
+                elif event.kind == "note":
+                    listener.on_note(event.content)
                 elif event.kind == "stop":
                     raise StoppedError(event.content)
                 elif event.kind == "taken":

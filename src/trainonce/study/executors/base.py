@@ -40,10 +40,11 @@ class Event(NamedTuple):
     there    another process had recorded it already     the record
     taken    another process is running it               None
     stop     the study cannot go on                      the reason, a sentence
+    note     something to tell, of no trial              a sentence
     ======== =========================================== =========================
     """
 
-    kind: Literal["beat", "end", "there", "taken", "stop"]
+    kind: Literal["beat", "end", "there", "taken", "stop", "note"]
     content: Any = None
 
 

@@ -60,7 +60,7 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
     :param source: The folder of the trial whose history the weighting needs.
     """
     start = time.time()
-    _clear(folder)
+    clear(folder)
     weighting, trial, metrics, error = job.weighting, None, dict[str, float](), None
     status: Status = "failed"
     warned: list[str] = []
@@ -134,7 +134,7 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
     )
 
 
-def _clear(folder: Path) -> None:
+def clear(folder: Path) -> None:
     """Remove what an earlier run of the trial has left, but for what it has cost; all stays with a checkpoint."""
     if not (folder / layout.CHECKPOINT).is_file():
         for path in folder.iterdir() if folder.is_dir() else ():

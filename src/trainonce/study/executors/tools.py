@@ -12,6 +12,7 @@ import torch
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.options import CONCURRENT, TAKES, check_options
 from trainonce.study.executors.processes import Processes
+from trainonce.study.executors.stacked import Stacked
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.text import did_you_mean, quoted
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 EXECUTORS: dict[str, Callable[[Task, Store, Tools, list[str]], Executor]] = {
     "in-process": InProcess,
     "processes": Processes,
+    "stacked": Stacked,
 }
 
 

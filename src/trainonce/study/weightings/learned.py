@@ -104,7 +104,7 @@ class Learned(Weighting):
         if not self.measures:
             self._check_unused(*UNITS[1:], why="needs units=gradient; got raw units")
             return
-        self._gradient_units()
+        self.gradient_units()
         if self.signal == "loss":
             self._check_unused("drift", why="is for signal=held_out; got signal=loss")
         else:
@@ -117,7 +117,7 @@ class Learned(Weighting):
             if getattr(self, name) != defaults[name]:
                 raise ValueError(f"The one-shot plan's {name} {why}.")
 
-    def _gradient_units(self) -> trainonce.GradientUnits:
+    def gradient_units(self) -> trainonce.GradientUnits:
         if self.at not in ("all", "last"):
             raise ValueError(
                 f"The one-shot plan measures at 'all' shared parameters or at the 'last'; got {self.at!r}."
@@ -131,7 +131,7 @@ class Learned(Weighting):
         given: dict[str, Any] = {"init": self.init, "scale": scale, "nonfinite": nonfinite}
         if self.measures:
             signal = "loss" if self.signal == "loss" else self._held_out(None)
-            given |= {"units": self._gradient_units(), "signal": signal}
+            given |= {"units": self.gradient_units(), "signal": signal}
         return trainonce.CompositeLoss(terms, **given)
 
     def attach(

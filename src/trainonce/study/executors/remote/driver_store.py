@@ -40,6 +40,10 @@ class DriverStore:
         self._claims[job.key], self._started[job.key] = stack, time.time()
         return None
 
+    def holds(self, key: str) -> bool:
+        """Whether a trial is claimed and not recorded yet."""
+        return key in self._claims
+
     def record(self, record: Record) -> Event:
         """Write the record of a claimed trial, once its files are in the store, and give the trial back."""
         try:

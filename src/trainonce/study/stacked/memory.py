@@ -1,0 +1,49 @@
+"""How many models fit into the memory that is free, from what one of them needs in a step."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from trainonce.study.stacked.models import StackedModel
+from trainonce.study.stacked.training import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainonce.study.stacked.stackable import Stackable
+
+SHARE = 0.5  # of the free memory
+COPIES = 4  # of the parameters: themselves, the gradient, and two that an optimizer like Adam keeps
+MARGIN = 2  # for what the backward pass needs beside what the forward pass keeps
+
+
+def models_that_fit(make: Callable[[int], Stackable], terms: Sequence[str], device: str, seed: int) -> int:
+    """At least 1; an estimate, so a stack may still have to be halved."""
+    return max(1, int(SHARE * free_bytes(device) / bytes_of_a_model(make(seed), terms)))
+
+
+def bytes_of_a_model(parts: Stackable, terms: Sequence[str]) -> int:
+    """Of its parameters with what the optimizer keeps, and of what a step keeps for the backward pass."""
+    model = StackedModel([parts.model], 1, torch.device("cpu"), None)
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    drawn = dict(parts.draw())
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        model.look(lambda *args: in_order(parts.losses, terms, *args), parts.data, drawn)
+    own = sum(value.nbytes for value in (*model.parameters.values(), *model.buffers.values()))
+    return COPIES * own + MARGIN * sum(kept.values()) + 1
+
+
+def free_bytes(device: str) -> int:
+    """Of the device that is asked for."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,132 @@
+"""S seeds times P weightings of a model as one: parameters and buffers ``(S, P, ...)``, data and draws ``(S, ...)``."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trainonce.study.stacked.stackable import Tensors
+
+MASK = "mask"
+
+
+class MaskedDropout(nn.Module):
+    """Dropout whose random part is given: a buffer for each call of a step, the same for all weightings of a seed."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p, self.calls = p, 0
+        self.seen: list[tuple[MaskedDropout, torch.Size]] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        name, self.calls = f"{MASK}{self.calls}", self.calls + 1
+        if self.seen is not None:
+            self.register_buffer(name, torch.ones_like(x))
+            self.seen.append((self, x.shape))
+        mask: Tensor = getattr(self, name)
+        return x * mask
+
+
+class _Whole(nn.Module):
+    """Calls a function with the model, so that all of the model has the parameters it is called with."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(self.model, *args)
+
+
+class Random(NamedTuple):
+    """A dropout's part of the random numbers of a step: the names of its mask, its shape and its rate."""
+
+    name: str
+    shape: torch.Size
+    p: float
+
+
+class StackedModel:
+    """The models of all seeds, repeated for each weighting."""
+
+    def __init__(self, models: Sequence[nn.Module], points: int, device: torch.device, dtype: torch.dtype | None):
+        self._device, self._dtype = device, dtype
+        self.points = points
+        self.template = _Whole(_with_masks(copy.deepcopy(models[0]))).to(device)
+        made = [_Whole(model) for model in models]
+        trained = {name for name, p in made[0].named_parameters() if p.requires_grad}
+        values = [dict(m.named_parameters()) | dict(m.named_buffers()) for m in made]
+        stacked = {name: self._repeat([value[name] for value in values]) for name in values[0]}
+        self.parameters = {n: value.requires_grad_() for n, value in stacked.items() if n in trained}
+        self.buffers = {name: value for name, value in stacked.items() if name not in trained}
+        self.masks: dict[str, Tensor] = {}
+
+    def to(self, value: Tensor) -> Tensor:
+        """On the device and, if a precision was asked for, in it."""
+        return value.to(self._device, self._dtype if value.is_floating_point() else None)
+
+    def stack(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
+        """Tensors of each seed as one."""
+        return {name: self.to(torch.stack([part[name] for part in parts])) for name in parts[0]}
+
+    def _repeat(self, values: Sequence[Tensor]) -> Tensor:
+        one = self.to(torch.stack([value.detach() for value in values])).unsqueeze(1)
+        return one.repeat(1, self.points, *(1,) * (one.dim() - 2))
+
+    def call(
+        self, function: Callable[..., Any], *more: Mapping[str, Tensor], train: bool, points: slice = slice(None)
+    ) -> Any:
+        """A function of a model and of tensors of its seed, for all models at once."""
+        self.template.train(train)
+
+        def alone(own: dict[str, Tensor], of_seed: dict[str, Tensor], *args: Any) -> Any:
+            for module in self.template.modules():
+                if isinstance(module, MaskedDropout):
+                    module.calls = 0
+            return functional_call(self.template, own | of_seed, (function, *args))
+
+        own = {name: value[:, points] for name, value in (self.parameters | self.buffers).items()}
+        inner = vmap(alone, in_dims=(0, None, *(None for _ in more)))
+        return vmap(inner, in_dims=(0, 0, *(0 for _ in more)))(own, self.masks, *more)
+
+    def look(self, function: Callable[..., Any], *more: Mapping[str, Tensor]) -> tuple[Any, list[Random]]:
+        """What the function gives for the first model alone, and the dropouts it passes, in their order.
+
+        The result has a graph that ends at the parameters of ``template``.
+        """
+        own = {name: value[0, 0].detach() for name, value in (self.parameters | self.buffers).items()}
+        with torch.no_grad():
+            for name, value in (*self.template.named_parameters(), *self.template.named_buffers()):
+                value.copy_(own[name])
+        dropouts = {m: name for name, m in self.template.named_modules() if isinstance(m, MaskedDropout)}
+        seen: list[tuple[MaskedDropout, torch.Size]] = []
+        for module in dropouts:
+            module.calls, module.seen = 0, seen
+        found = self.template.train()(function, *more)
+        for module in dropouts:
+            module.seen = None
+        order: dict[MaskedDropout, int] = {}
+        random = []
+        for module, shape in seen:
+            call = order[module] = order.get(module, -1) + 1
+            random.append(Random(f"{dropouts[module]}.{MASK}{call}", shape, module.p))
+        return found, random
+
+
+def _with_masks(model: nn.Module) -> nn.Module:
+    """The model with its dropouts replaced."""
+    for name, child in model.named_children():
+        if type(child) is nn.Dropout:
+            setattr(model, name, MaskedDropout(child.p))
+        else:
+            _with_masks(child)
+    return MaskedDropout(model.p) if type(model) is nn.Dropout else model

@@ -1,0 +1,72 @@
+"""Why a trial or a task cannot be stacked, each in a sentence; None where it can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from trainonce.optim import SGDW
+from trainonce.study.stacked.stackable import find
+from trainonce.study.weightings import Fixed, Learned
+from trainonce.text import quoted
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from trainonce.study.executors.base import Job
+    from trainonce.study.task import Task
+
+#: Optimizers that treat every entry of a parameter by itself.
+BY_ENTRY = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.Adamax,
+    torch.optim.Adagrad,
+    torch.optim.RMSprop,
+    SGDW,
+)
+_RANDOM = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
+
+
+class NotStackableError(Exception):
+    """The trials must be trained one by one; the message says why."""
+
+
+def of_task(task: Task) -> str | None:
+    """Why none of a task's trials can be stacked."""
+    if find(task) is None:
+        return f"the task {task.name!r} has no parts to stack; see trainonce.study.stacked.stack"
+    return None
+
+
+def of_job(job: Job) -> str | None:
+    """Why this trial cannot be stacked although its task can."""
+    if job.search is not None:
+        return "a search needs the results of earlier trials, or stops trials early"
+    weighting = job.weighting
+    if type(weighting) is Fixed:
+        return None
+    if type(weighting) is not Learned:
+        return f"weightings of the kind {getattr(weighting, 'kind', '?')!r} train one by one"
+    if weighting.measures and (weighting.drift or weighting.signal == "loss"):
+        return "exponents that move in gradient units train one by one"
+    return None
+
+
+def of_optimizer(optimizer: Optimizer) -> str | None:
+    if type(optimizer) not in BY_ENTRY:
+        known = quoted(kind.__name__ for kind in BY_ENTRY)
+        return f"{type(optimizer).__name__} may mix the entries of a parameter; stacked are {known}"
+    return None
+
+
+def of_model(model: nn.Module) -> str | None:
+    for module in model.modules():
+        if isinstance(module, _RANDOM):
+            return f"{type(module).__name__} draws random numbers in a way that cannot be repeated side by side"
+    return None

@@ -1,0 +1,206 @@
+"""The executor: what is stacked and what is not, records, histories, failures, going on after a stop."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import trainonce
+from tests.study.stacked._toy import toy
+from trainonce.study import Study, task
+from trainonce.study.executors.base import Job
+from trainonce.study.layout import HISTORY
+from trainonce.study.stacked import Stackable, reasons, stack
+from trainonce.study.stacked.blocks import blocks_of, name_of
+from trainonce.study.stacked.memory import bytes_of_a_model, models_that_fit
+from trainonce.study.weightings import Fixed, Learned
+
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+PLANS = ["uniform", "grid:0.1,1", "one-shot(init=1)", "one-shot(units=gradient)"]
+
+
+def study_of(folder, made, plans, executor=None, seeds=2):
+    study = Study(made, folder, seeds=seeds)
+    for plan in plans:
+        study.add(plan)
+    workers = 0 if executor is None else None
+    study.run(workers=workers, executor=executor, show=False, device="cpu")
+    return study, study.store.read()
+
+
+def test_records_and_histories_are_those_of_single_trainings(tmp_path):
+    made = toy.using(steps=20)
+    one, alone = study_of(tmp_path / "one", made, PLANS)
+    many, stacked = study_of(tmp_path / "many", made, PLANS, "stacked")
+    assert stacked.keys() == alone.keys()
+    for key, record in alone.items():
+        other = stacked[key]
+        assert (other.status, other.seed, other.weighting, other.fraction) == (
+            "done",
+            record.seed,
+            record.weighting,
+            1.0,
+        )
+        assert other.metrics == pytest.approx(record.metrics, rel=1e-3)
+        assert other.weights == pytest.approx(record.weights, rel=1e-3)
+        histories = [trainonce.History.load(s.store.folder(key) / HISTORY).tensors() for s in (one, many)]
+        assert [list(h) for h in histories] == [list(histories[0])] * 2
+        for name, column in histories[0].items():
+            torch.testing.assert_close(histories[1][name], column, rtol=1e-2, atol=1e-5, equal_nan=True, msg=name)
+
+
+def test_what_is_there_is_not_trained_again(tmp_path):
+    made = toy.using(steps=4)
+    study_of(tmp_path, made, PLANS[:1], "stacked")
+    first = (tmp_path / "trials.jsonl").read_bytes()
+    _, records = study_of(tmp_path, made, PLANS, "stacked", seeds=3)
+    assert (tmp_path / "trials.jsonl").read_bytes().startswith(first)
+    assert len((tmp_path / "trials.jsonl").read_bytes().splitlines()) == len(records)
+
+
+def test_what_cannot_be_stacked_trains_one_by_one(tmp_path, capsys):
+    study = Study(toy.using(steps=4), tmp_path, seeds=1)
+    for plan in ("uniform", "replay"):
+        study.add(plan)
+    study.run(executor="stacked", workers=None, device="cpu")
+    records = study.store.read().values()
+    assert {record.weighting.kind for record in records} >= {"fixed", "learned", "replay"}
+    assert all(record.status == "done" for record in records)
+    assert "Trials that are not stacked: weightings of the kind 'replay' train one by one." in _text(capsys)
+
+
+@task(terms=("a", "b"), metric="error", direction="minimize")
+def broken(trial, *, steps=3, how="nan"):
+    model = nn.Linear(2, 1)
+    criterion = trial.criterion()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trial.attach(optimizer)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        criterion(a=(y := model(torch.ones(1, 2))).square().mean(), b=y.abs().mean()).backward()
+        optimizer.step()
+    return {"validation/error": 1.0, "test/error": model.bias.item()}
+
+
+def losses(model, data, drawn, how):
+    y = model(drawn["x"])
+    if how == "item":
+        y = y * y.mean().item()
+    return {"a": y.square().mean(), "b": 1e20 * y.square().mean()}
+
+
+@stack(broken)
+def broken_parts(seed, *, steps, how):
+    model = nn.Linear(2, 1)
+    kinds = {"optimizer": torch.optim.Adafactor}
+    return Stackable(
+        model if how != "dropout" else nn.Sequential(model, nn.AlphaDropout(0.5)),
+        lambda: {"x": torch.ones(1, 2)},
+        lambda model, data, drawn: losses(model, data, drawn, how),
+        lambda model, data: {"validation/error": torch.ones(()), "test/error": model.bias.sum()},
+        lambda parameters: kinds.get(how, torch.optim.SGD)(parameters, lr=0.1),
+        steps,
+    )
+
+
+def test_a_model_that_diverges_leaves_the_others_alone(tmp_path):
+    _, records = study_of(tmp_path, broken, ["grid:1e-30,1"], "stacked", seeds=1)
+    found = {record.weighting.weights[1] > 0.1: record for record in records.values()}
+    assert found[True].status == "diverged"
+    assert not math.isfinite(found[True].metrics["test/error"])
+    assert found[False].status == "done"
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("item", "side by side they raise RuntimeError: vmap: It looks like you're calling .item() on a Tensor"),
+        ("optimizer", "Adafactor may mix the entries of a parameter; stacked are 'SGD', 'Adam'"),
+        ("dropout", "AlphaDropout draws random numbers in a way that cannot be repeated side by side"),
+    ],
+)
+def test_a_task_that_cannot_be_stacked_says_why_and_trains(tmp_path, capsys, how, why):
+    study = Study(broken.using(how=how), tmp_path, seeds=1)
+    study.add("uniform")
+    study.run(executor="stacked", device="cpu")
+    assert f"Trials that are not stacked: {why}" in _text(capsys)
+    assert [record.status for record in study.store.read().values()] == ["done"]
+
+
+def test_a_task_without_parts_says_so(tmp_path):
+    bare = dataclasses.replace(toy, function=lambda trial: None)
+    assert reasons.of_task(bare) == "the task 'toy' has no parts to stack; see trainonce.study.stacked.stack"
+
+
+def _text(capsys):
+    return " ".join(capsys.readouterr().out.split())
+
+
+# Blocks
+
+
+def jobs(weightings, seeds):
+    return [Job(f"{name_of(w)} {seed}", seed, w) for w in weightings for seed in seeds]
+
+
+FIXED = [Fixed.of((1.0, 0.1 * i)) for i in range(1, 6)]
+LEARNED, UNITS = Learned(init={"b": 2.0}), Learned(units="gradient")
+
+
+def test_blocks_hold_every_trial_once_and_measure_apart():
+    given = [*jobs([*FIXED, LEARNED, UNITS], [0, 1, 2]), *jobs([Fixed.of((1.0, 7.0))], [1])]
+    found = blocks_of(given, most=1000)
+    assert sorted((len(block.weightings), block.seeds) for block in found) == [
+        (1, (0, 1, 2)),
+        (1, (1,)),
+        (6, (0, 1, 2)),
+    ]
+    assert sorted(job.key for block in found for job in block.jobs.values()) == sorted(job.key for job in given)
+
+
+@pytest.mark.parametrize("most", [1, 4, 7])
+def test_blocks_are_as_large_as_memory_allows(most):
+    found = blocks_of(jobs(FIXED, [0, 1, 2]), most)
+    assert all(block.models <= most for block in found)
+    assert sum(block.models for block in found) == 15
+
+
+def test_a_stack_that_is_too_large_is_halved(tmp_path, monkeypatch):
+    from trainonce.study.executors import stacked
+
+    sizes = []
+
+    class Training(stacked.StackedTraining):
+        def __init__(self, terms, weightings, seeds, *more):
+            sizes.append(len(weightings) * len(seeds))
+            if sizes[-1] > 2:
+                raise torch.OutOfMemoryError("too large")
+            super().__init__(terms, weightings, seeds, *more)
+
+    monkeypatch.setattr(stacked, "StackedTraining", Training)
+    _, records = study_of(tmp_path, toy.using(steps=2), ["grid:0.1,1"], "stacked", seeds=2)
+    assert all(record.status == "done" for record in records.values())
+    assert max(sizes) > 2
+    assert sum(size for size in sizes if size <= 2) == len(records)
+
+
+def test_memory_grows_with_the_model_and_the_batch():
+    def parts(width, batch):
+        model = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
+        return Stackable(
+            model,
+            lambda: {"x": torch.ones(batch, 4)},
+            lambda model, data, drawn: [model(drawn["x"]).mean(), model(drawn["x"]).square().mean()],
+            lambda model, data: {},
+            torch.optim.Adam,
+            1,
+        )
+
+    small, wide, many = (bytes_of_a_model(parts(*size), ("a", "b")) for size in ((8, 4), (800, 4), (8, 400)))
+    assert small < wide
+    assert small < many
+    assert many > 2 * 2 * 4 * 8 * 400  # at least the hidden layer of both passes
+    assert models_that_fit(lambda seed: parts(8, 4), ("a", "b"), "cpu", 0) > 1000
