@@ -223,25 +223,27 @@ class CompositeLoss(nn.Module):
         """Measure the units if it is time to; outside of any graph, since time is counted on the host."""
         assert self.meter is not None
         places, attachment, ranks = self._call_state.take_places(), self._attachment, self._ranks
-        if not self._frozen and is_capturing(self.meter.norms):
+        frozen = self._frozen
+        if is_capturing(self.meter.norms) and (not frozen or self.meter.is_due(where, ranks.are_several, frozen)):
             raise RuntimeError(
                 "Gradient units cannot be measured inside a CUDA graph: replaying it runs no Python, which counts the "
-                "steps. Call criterion.freeze() before the capture, or keep the criterion out of the graph."
+                "steps. Call the criterion with all terms and then criterion.freeze() before the capture, or keep the "
+                "criterion out of the graph."
             )
         ranks.agree(self.meter)
         if attachment is not None:
             attachment.start_averaging()
-        if not self._frozen and self.meter.is_due(where, ranks.are_several):
+        if self.meter.is_due(where, ranks.are_several, frozen):
             losses = list(given.unbind()) if isinstance(given, Tensor) else given
             learned = attachment.model_parameters() if attachment is not None and attachment.has_optimizer else []
-            held_out = self._held_out_loss(places)
-            fresh = self.meter.measure(losses, where, places, learned, ranks, held_out)
+            held_out = None if frozen else self._held_out_loss(places)
+            fresh = self.meter.measure(losses, where, places, learned, ranks, held_out, frozen)
             if fresh is not None:
                 self._drift(fresh)
             if where is not None and 0 not in where and self.meter.has_new(where):  # nor has another rank measured it
                 names = quoted(self.terms[i] for i in where)
                 health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
-        if attachment is None and not self._frozen:
+        if attachment is None and not frozen:
             self.meter.advance()
 
     def _drift(self, fresh: Tensor) -> None:
@@ -580,7 +582,10 @@ class CompositeLoss(nn.Module):
     # Stopping and starting
 
     def freeze(self) -> Self:
-        """Hold the weights where they are from now on: neither gradients nor decay move them."""
+        """Hold the weights where they are from now on: neither gradients nor decay move them.
+
+        In gradient units, a term that has no unit yet gets it at its first call, and then keeps it.
+        """
         self._frozen = True
         self.exponents.grad = None
         if self._attachment is None and not distributed.is_distributed():  # DDP would wait for the gradient

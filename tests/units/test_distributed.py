@@ -234,6 +234,31 @@ def test_a_rank_warns_only_of_terms_that_no_rank_has_with_the_base(ranks: TwoRan
     assert ranks(warnings_without, [["fit"], []]) == [[], []]
 
 
+def call_frozen() -> list[list[float]]:
+    """Frozen from the start: rank 1 never has the last term, rank 0 from its fourth step on."""
+    model, criterion = Model(), new_criterion()
+    optimizer = torch.optim.SGD(model.heads.parameters(), lr=0.0)
+    trainonce.attach(optimizer, criterion)
+    criterion.freeze()
+    found = []
+    for step in range(6):
+        losses = model(batch(step, dist.get_rank()))
+        criterion(losses if dist.get_rank() == 0 and step > 2 else losses | {"flat": None}).backward()
+        optimizer.step()
+        found.append(criterion.weights.tolist() + criterion.units.tolist())
+    return found
+
+
+def test_frozen_weights_are_the_same_on_all_ranks(ranks: TwoRanks) -> None:
+    """Those of the first call of each term on any rank."""
+    found = same(ranks(call_frozen))
+    assert [row[2] > 0 for row in found] == [False] * 3 + [True] * 3
+    assert found[0][1] > 0
+    assert found[0] == found[1] == found[2]
+    assert found[3] == found[4] == found[5]
+    assert found[0][4] == found[3][4]
+
+
 def share_nothing(lacks: bool) -> list[list[float]]:
     """A term on parameters of its own, which rank 1 lacks in the first step; then rank 0 does."""
     model, criterion, own = Model(), new_criterion(), nn.Parameter(torch.ones(3, dtype=torch.float64))

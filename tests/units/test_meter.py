@@ -210,6 +210,96 @@ def test_freeze_holds_the_units():
     assert not torch.equal(criterion.weights, before)
 
 
+@pytest.mark.parametrize("rise", [0, 1, 10])
+@pytest.mark.parametrize("signal", ["loss", "held_out"])
+def test_weights_frozen_from_the_start_are_those_of_the_first_call(signal, rise):
+    """And not 0 for the auxiliary terms, which have no unit before."""
+    model, criterion, optimizer = make(GradientUnits(rise=rise), dtype=torch.float64, signal=signal, init=0.5)
+    criterion.freeze()
+    data = batches(30, torch.float64)
+    found = norms(model, model(data[0]))
+    ratios = [found["fit"] / found[name] * (1 if name == "fit" else 0.5) for name in TERMS]
+    shown = []
+    for x in data[:4]:
+        train(model, criterion, optimizer, [x])
+        shown.append(criterion.weights / criterion.weights[0])
+    torch.testing.assert_close(shown[0], torch.tensor(ratios, dtype=torch.float64))
+    assert all(torch.equal(one, shown[0]) for one in shown)
+    criterion.unfreeze()
+    criterion(model(data[4]))
+    assert (criterion.weights / criterion.weights[0] > 0.1 * shown[0]).all()  # they do not come in again
+    before = criterion.weights
+    train(model, criterion, optimizer, data[4:])
+    assert not torch.equal(criterion.weights, before)
+
+
+def test_a_term_that_first_comes_while_frozen_gets_a_unit_and_leaves_the_others_alone():
+    model, criterion, optimizer = make()
+    for x in batches(15):
+        optimizer.zero_grad()
+        criterion(model(x) | {"flat": None}).backward()
+        optimizer.step()
+    criterion.freeze()
+    before, next_one = criterion.units, criterion.meter.next
+    assert criterion.weights[2] == 0
+    shown = []
+    for x in batches(3):
+        train(model, criterion, optimizer, [x])
+        shown.append(criterion.weights)
+    assert criterion.units[1] == before[1]
+    assert shown[0][2] > 0
+    assert all(torch.equal(one, shown[0]) for one in shown)
+    assert criterion.meter.next == next_one
+
+
+@pytest.mark.parametrize("factor", [0.0, math.inf])
+def test_a_frozen_term_without_a_gradient_waits_for_one(factor):
+    model, criterion, _ = make()
+    criterion.freeze()
+    losses = model(batches(1)[0])
+    criterion(losses | {"flat": losses["flat"] * factor})
+    assert criterion.weights[1] > 0
+    assert criterion.weights[2] == 0
+    before = criterion.units
+    criterion(model(batches(2)[1]))
+    assert criterion.units[1] == before[1]
+    assert criterion.weights[2] > 0
+
+
+def test_a_frozen_term_that_shares_nothing_is_measured_once(monkeypatch):
+    model, apart = Heads(), nn.Linear(4, 1)
+    criterion = trainonce.CompositeLoss(["fit", "apart"], units="gradient").freeze()
+    calls = []
+    measure = criterion.meter.measure
+    monkeypatch.setattr(criterion.meter, "measure", lambda *args: calls.append(args) or measure(*args))
+    for x in batches(3):
+        criterion(fit=model(x)["fit"], apart=apart(x).square().mean())
+    assert len(calls) == 1
+    assert criterion.as_dict() == {"fit": 0.5, "apart": 0.5}
+
+
+@pytest.mark.parametrize("cut", [1, 5, 12])
+def test_a_resumed_run_that_is_frozen_for_a_while_is_the_same_bit_for_bit(cut):
+    data = batches(30)
+
+    def run(made, begin, end):
+        for step in range(begin, end):
+            if step == 0:
+                made[1].freeze()
+            if step == 10:
+                made[1].unfreeze()
+            train(*made, data[step : step + 1])
+
+    whole, first, second = make(), make(), make()
+    run(whole, 0, 30)
+    run(first, 0, cut)
+    for part, state in zip(second, copy.deepcopy([part.state_dict() for part in first]), strict=True):
+        part.load_state_dict(state)
+    run(second, cut, 30)
+    for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_without_attach_the_calls_are_counted():
     model = Heads()
     criterion = trainonce.CompositeLoss(TERMS, units="gradient")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LARGEST_SCALE = 2.0**15  # float16 holds it
 PATIENCE = 50  # measurements without overflow before the scale is doubled
 NEVER = -1
+LONG_AGO = -(2**40)  # a step so early that a term has come in whatever its rise
 
 
 class UnitMeter(StartingBuffers):
@@ -81,13 +82,15 @@ class UnitMeter(StartingBuffers):
 
     # When
 
-    def is_due(self, where: tuple[int, ...] | None, several_ranks: bool) -> bool:
+    def is_due(self, where: tuple[int, ...] | None, several_ranks: bool, frozen: bool = False) -> bool:
         """Whether a call measures: its step has come, or a term is there for the first time.
 
         One of several ranks does not know what the others have. There a new term waits for the next step that measures,
-        in which all calls look for it.
+        in which all calls look for it. While the weights are frozen no step comes, so every call looks for it.
         """
-        if self.steps >= self.next:
+        if frozen and several_ranks:
+            return NEVER in self.since
+        if self.steps >= self.next and not frozen:
             return True
         if several_ranks:
             return self.steps == self._last and NEVER in self.since
@@ -126,11 +129,13 @@ class UnitMeter(StartingBuffers):
         learned: Collection[Tensor],
         ranks: Ranks,
         held_out: Callable[[], Tensor] | None,
+        frozen: bool = False,
     ) -> Tensor | None:
         """Measure the losses of a call. ``where``: which terms they are; ``shared``: tensors that the user named.
 
         A batch without the base, or without any other term, measures nothing. The held-out loss is evaluated if all
-        terms are there; what :meth:`HeldOutDrift.move` needs comes back.
+        terms are there; what :meth:`HeldOutDrift.move` needs comes back. While the weights are frozen, only terms that
+        were never measured get a unit.
         """
         terms = len(self.norms) + 1
         seen = ranks.look(where, terms, held_out is not None, self.norms.device)
@@ -154,8 +159,13 @@ class UnitMeter(StartingBuffers):
                     fresh = torch.cat(parts).to(fresh)
             self._note_shares(shares, auxiliary, where, reaches)
         pairs, shares, finite = ranks.average(pairs, shares, finite)
-        self._take(self._spread(pairs, auxiliary), self._spread(shares, auxiliary), finite)
-        self._count(auxiliary)
+        taken = [index for index in auxiliary if not frozen or self.since[index - 1] == NEVER]
+        self._take(self._spread(pairs, auxiliary, taken), self._spread(shares, auxiliary, taken), finite)
+        self._measured += 1
+        if frozen:
+            self._come_in(taken)
+        else:
+            self._count(taken)
         return ranks.mean(fresh) if seen.compared else None
 
     def _note_shares(
@@ -171,8 +181,19 @@ class UnitMeter(StartingBuffers):
             if where is None or index in where:
                 shares[row, 0 if reaches[0] and reaches[row + 1] else 1].fill_(1.0)
 
+    def _come_in(self, auxiliary: Sequence[int]) -> None:
+        """Give the terms their whole weight at once, since frozen weights do not rise.
+
+        One without a unit, because its gradient was 0 or not finite, is measured again at its next call: this reads
+        back from the device, at the first call of a term alone.
+        """
+        known = self._known().tolist()
+        for index in auxiliary:
+            if known[index - 1]:
+                self.since[index - 1] = LONG_AGO
+        self.rise()
+
     def _count(self, auxiliary: Sequence[int]) -> None:
-        self._measured += 1
         for index in auxiliary:
             if self.since[index - 1] == NEVER:
                 self.since[index - 1] = self.steps
@@ -195,12 +216,14 @@ class UnitMeter(StartingBuffers):
             self._place = places.find(losses, self.settings.shared, learned)
         return self._place
 
-    def _spread(self, pairs: Tensor, auxiliary: Sequence[int]) -> Tensor:
-        if len(auxiliary) == len(self.norms):
+    def _spread(self, pairs: Tensor, auxiliary: Sequence[int], taken: Sequence[int]) -> Tensor:
+        """A row for every auxiliary term, of zeros for those that are not taken."""
+        if len(taken) == len(self.norms):
             return pairs
         full = torch.zeros_like(self.norms)
         for pair, index in zip(pairs, auxiliary, strict=True):
-            full[index - 1] = pair
+            if index in taken:
+                full[index - 1] = pair
         return full
 
     @torch.no_grad()
@@ -223,8 +246,11 @@ class UnitMeter(StartingBuffers):
 
         A term whose gradient was 0 so far, or not finite, has no unit yet and waits with a factor of 0.
         """
-        known = torch.where(self.norms[:, 0].isnan(), self.raw, 1)
-        return self.ratios() * known * self.risen * self.asked.exp()
+        return self.ratios() * self._known() * self.risen * self.asked.exp()
+
+    def _known(self) -> Tensor:
+        """1 for terms that have a unit, and for those that share nothing with the base; else 0."""
+        return torch.where(self.norms[:, 0].isnan(), self.raw, 1)
 
     def growth(self) -> Tensor:
         """How much larger each auxiliary weight is than the ratio of the peaks; NaN for a term without a unit."""
