@@ -10,6 +10,7 @@ from torch import nn
 import trainonce
 from tests.units._task import TERMS, Heads, batches, make, norms, train
 from trainonce import GradientUnits
+from trainonce.units import places
 
 
 def test_the_first_call_measures_the_norms_at_the_shared_parameters():
@@ -457,6 +458,51 @@ def test_a_resumed_run_is_the_same_bit_for_bit(cut):
     for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
         assert torch.equal(a, b)
     assert_same(whole[1].state_dict(), second[1].state_dict())
+
+
+@pytest.mark.parametrize("attached", [True, False])
+@pytest.mark.parametrize("cut", [7, 13, 22, 33])
+def test_a_resumed_run_measures_at_the_same_layers_bit_for_bit(cut, attached):
+    """While layers are frozen and unfrozen, and batches lack the term that has a head of its own."""
+    data = batches(40)
+
+    def new():
+        made = make(GradientUnits(every=0.02))
+        if not attached:
+            made[1].attachment.remove()
+        return made
+
+    def run(made, begin, end):
+        model, criterion, optimizer = made
+        for step in range(begin, end):
+            model.trunk[0].requires_grad_(step < 10 or step > 20)
+            losses = model(data[step])
+            optimizer.zero_grad()
+            criterion(losses | ({"twice": None} if step % 3 == 1 else {})).backward()
+            optimizer.step()
+
+    whole, first, second = new(), new(), new()
+    run(whole, 0, 40)
+    run(first, 0, cut)
+    for part, state in zip(second, copy.deepcopy([part.state_dict() for part in first]), strict=True):
+        part.load_state_dict(state)
+    run(second, cut, 40)
+    assert_same(whole[1].state_dict(), second[1].state_dict())
+    for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_graph_is_searched_only_where_it_may_have_changed(monkeypatch):
+    model, criterion, optimizer = make(GradientUnits(every=0.0))
+    searched, find = [], places.find
+    monkeypatch.setattr(places, "find", lambda *args: searched.append(criterion.meter.steps) or find(*args))
+    train(model, criterion, optimizer, batches(40))
+    assert searched == [0, 2, 4, 8, 16, 32]
+    model.trunk[0].requires_grad_(False)
+    train(model, criterion, optimizer, batches(2))
+    model.trunk[0].requires_grad_(True)
+    train(model, criterion, optimizer, batches(2))
+    assert searched[6:] == [40, 42]
 
 
 def test_a_checkpoint_with_the_terms_in_another_order_is_sorted():

@@ -60,6 +60,7 @@ class UnitMeter(StartingBuffers):
         self.register_buffer("asked", torch.empty(terms - 1, dtype=dtype))  # what scouts add to the exponents
         self.register_buffer("raw", torch.empty(terms - 1, dtype=dtype))  # 1 for terms that share nothing with the base
         self._place: list[Tensor] = []
+        self._placed_for: object = None  # what the place depends on
         self._look = 0  # the measurement that looks for the shared parameters again
         self._measured = 0
         self._last = NEVER  # the step of the last measurement
@@ -147,7 +148,7 @@ class UnitMeter(StartingBuffers):
         fresh = self.norms.new_full((2 * terms + 1,), torch.nan)
         with ranks.wrappers.apart():
             losses = _for_all(seen.where, losses, where)
-            at = self._where_to_measure(losses, shared, learned)
+            at = self._where_to_measure(losses, (seen.where, where), shared, learned)
             reaches: Sequence[bool] = (False,) * len(losses)
             if at:
                 other = held_out() if held_out is not None and seen.compared else None
@@ -202,18 +203,21 @@ class UnitMeter(StartingBuffers):
         self.next = self.steps + max(1, math.ceil(self.settings.every * self.steps))
 
     def _where_to_measure(
-        self, losses: Sequence[Tensor], shared: Sequence[Tensor], learned: Collection[Tensor]
+        self, losses: Sequence[Tensor], present: object, shared: Sequence[Tensor], learned: Collection[Tensor]
     ) -> list[Tensor]:
         """The named tensors, or the shared parameters; one of several ranks may have no loss at all.
 
-        The parameters are looked for at measurements 1, 2, 4, 8 and so on, since layers may be unfrozen.
+        The parameters are looked for when other terms are ``present``, and when a layer was frozen or unfrozen, so that
+        a resumed run measures at the same ones. Every measurement looks where no optimizer knows the layers, else after
+        2, 4, 8 of them and so on, since the graph may have changed.
         """
         if shared or not losses:
             return list(shared) if losses else []
-        frozen = any(not place.requires_grad for place in self._place)
-        if self._measured >= self._look or frozen or not self._place:
+        due = self._measured >= self._look or not learned or not self._place
+        if due or self._placed_for != (present, _trained(learned), _trained(self._place)):
             self._look = 2 * max(1, self._measured)
             self._place = places.find(losses, self.settings.shared, learned)
+            self._placed_for = present, _trained(learned), _trained(self._place)
         return self._place
 
     def _spread(self, pairs: Tensor, auxiliary: Sequence[int], taken: Sequence[int]) -> Tensor:
@@ -273,6 +277,10 @@ class UnitMeter(StartingBuffers):
     def set_extra_state(self, saved: Tensor) -> None:
         self.steps, self.next, *self.since = saved.tolist()
         self.rise()
+
+
+def _trained(parameters: Collection[Tensor]) -> tuple[bool, ...]:
+    return tuple(parameter.requires_grad for parameter in parameters)
 
 
 def _for_all(terms: tuple[int, ...], losses: Sequence[Tensor], where: tuple[int, ...] | None) -> list[Tensor]:
