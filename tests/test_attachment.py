@@ -509,3 +509,52 @@ def test_a_wrapped_criterion_is_found(wrap):
     criterion = trainonce.CompositeLoss(["a", "b"])
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     assert trainonce.attach(optimizer, wrap(criterion), decay=1.0).criterion is criterion
+
+
+# Arguments without a use
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"lr": 0.1}, "lr=0.1"),
+        ({"lr": torch.tensor(0.1)}, r"lr=tensor\(0.1000\)"),
+        ({"preset": "softplus"}, "preset='softplus'"),
+        ({"regularizer": ["softplus"]}, r"regularizer=\['softplus'\]"),
+        ({"regularizer": ()}, r"regularizer=\(\)"),
+        ({"coupled": True}, "coupled=True"),
+    ],
+)
+def test_what_moves_exponents_is_refused_where_the_loss_does_not(given, shown):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    criterion = trainonce.CompositeLoss(["a", "b"], units="gradient")
+    with pytest.raises(
+        ValueError, match=f"attach was given {shown}, which moves nothing in gradient units.*signal='loss'"
+    ):
+        trainonce.attach(optimizer, criterion, **given)
+    assert criterion.attachment is None
+    assert len(optimizer.param_groups) == 1
+    trainonce.attach(optimizer, criterion, decay=0, preset="paper", coupled=False, lr=None)
+
+
+def test_an_optimizer_without_a_learning_rate_needs_one_for_the_group():
+    optimizer = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    optimizer.param_groups[0]["lr"] = None
+    attachment = trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"], units="gradient"), lr=0.0)
+    assert attachment.lr == 0.0
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        trainonce.FixedLoss({"a": 1.0, "b": 2.0}),
+        trainonce.CompositeLoss(["a", "b"]),
+        trainonce.CompositeLoss(["a", "b"], units="gradient", signal="loss"),
+    ],
+    ids=["fixed", "raw", "units that the loss moves"],
+)
+def test_one_loop_gives_the_same_arguments_to_all_other_criteria(criterion):
+    optimizer = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    attachment = trainonce.attach(optimizer, criterion, decay=2.0, lr=0.01, preset="softplus", coupled=True)
+    assert attachment.lr == 0.01

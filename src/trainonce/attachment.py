@@ -63,7 +63,8 @@ def attach(
     :param criterion: A :class:`CompositeLoss`; fixed and replayed ones are accepted too, so a loop works with any.
     :param decay: The strength :math:`\rho \ge 0`. Needed where the loss moves the exponents; the paper has 2, 20
         and 200.
-    :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's.
+    :param lr: The exponents' learning rate :math:`\alpha`; by default the first group's. This and what follows up to
+        ``coupled`` is refused in gradient units where the loss does not move the exponents.
     :param preset: ``"paper"``: negentropy and softplus, as in the paper's Algorithm 1. ``"softplus"``: softplus alone,
         the reading whose balance is near the weights the paper reports.
     :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` to use, instead of a preset.
@@ -92,9 +93,11 @@ def attach(
     if decay is None and criterion.learned:
         raise ValueError("attach needs decay=, the strength of the hyperparameter decay: the paper has 2, 20 and 200.")
     _check_strength("decay", decay := 0.0 if decay is None else decay)
-    if not isinstance(lr, Tensor) and (lr is not None or optimizer.param_groups[0].get("lr") is None):
+    has_rate = optimizer.param_groups[0].get("lr") is not None
+    if not isinstance(lr, Tensor) and (lr is not None or not has_rate):
         _check_strength("lr", lr)
     parts = _parts(preset, regularizer)
+    _refuse_unused(criterion, lr=lr if has_rate else None, preset=preset, regularizer=regularizer, coupled=coupled)
     if isinstance(history, (str, os.PathLike)):
         history = History(history)
     if history is not None:
@@ -439,6 +442,22 @@ def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
         raise RuntimeError(
             "The criterion is on the meta device. Call to_empty(device=...) and reset_parameters() before attach."
         )
+
+
+def _refuse_unused(criterion: CompositeLoss, **given: object) -> None:
+    """Refuse what is about moving the exponents where nothing moves them but held-out data.
+
+    Fixed and replayed weights take it, since one loop may train any of them.
+    """
+    if criterion.learned or criterion.meter is None:
+        return
+    defaults = {"preset": "paper", "coupled": False}
+    for name, value in given.items():
+        if value is not None and value != defaults.get(name):
+            raise ValueError(
+                f"attach was given {name}={value!r}, which moves nothing in gradient units: the losses do not move the "
+                "exponents there. Leave it out, or let them: CompositeLoss(..., signal='loss')."
+            )
 
 
 def _parts(preset: Preset, regularizer: Collection[str] | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import accelerate
-from _problem import EXPONENTS_LR, Case, Net, Result, criterion, data, falling, optimizer, result, terms
+from _problem import Case, Net, Result, criterion, data, falling, optimizer, result, terms
 from _tester import Adapter
 from accelerate.state import AcceleratorState
 from torch.utils.data import DataLoader
@@ -36,7 +36,7 @@ class Accelerate(Adapter):
         accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=case.accumulate)
         model, chosen = Net(case.dtype), criterion(case)
         made = optimizer(model)
-        attach(accelerator, made, chosen, decay=case.decay, lr=EXPONENTS_LR)
+        attach(accelerator, made, chosen, decay=case.decay, lr=case.lr)
         loader = DataLoader(data(case), 8 // int(os.environ.get("WORLD_SIZE", "1")))
         forward, made, loader, schedule = accelerator.prepare(model, made, loader, falling(made, case))
         if steps.start:

@@ -69,7 +69,7 @@ def bert_trainer(folder: Path, steps: int = 6, **more: Any) -> Any:
         bert() if model is None else model,
         arguments(folder, case, **options | more),
         decay=decay,
-        weights_lr=EXPONENTS_LR,
+        weights_lr=None if decay is None else EXPONENTS_LR,
         train_dataset=sentences(8 * steps),
         callbacks=callbacks,
     )

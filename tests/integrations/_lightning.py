@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
-from _problem import BATCH, EXPONENTS_LR, Case, Net, Result, criterion, data, falling, optimizer, result, terms
+from _problem import BATCH, Case, Net, Result, criterion, data, falling, optimizer, result, terms
 from _tester import Adapter
 from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, distributed
@@ -104,7 +104,7 @@ class Lightning(Adapter):
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            callbacks=[LearnedWeights(case.decay, lr=EXPONENTS_LR)],
+            callbacks=[LearnedWeights(case.decay, lr=case.lr)],
         )
         with quiet():
             trainer.fit(problem, ckpt_path=resume, weights_only=False if resume else None)

@@ -32,6 +32,11 @@ class Case:
         """What a user passes: in gradient units nothing."""
         return DECAY if self.units == "raw" else None
 
+    @property
+    def lr(self) -> float | None:
+        """The same of the exponents' learning rate."""
+        return EXPONENTS_LR if self.units == "raw" else None
+
 
 @dataclasses.dataclass
 class Result:
@@ -87,7 +92,7 @@ def plain(case: Case) -> Result:
     """The loop that the documentation shows, on one process with the whole batch."""
     model, chosen = Net(case.dtype), criterion(case)
     made = optimizer(model)
-    trainonce.attach(made, chosen, decay=case.decay, lr=EXPONENTS_LR)
+    trainonce.attach(made, chosen, decay=case.decay, lr=case.lr)
     schedule = falling(made, case)
     x, y = data(case).tensors
     for step in range(case.steps):

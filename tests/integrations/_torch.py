@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from _problem import EXPONENTS_LR, Case, Net, Result, criterion, data, falling, optimizer, result, terms
+from _problem import Case, Net, Result, criterion, data, falling, optimizer, result, terms
 from _tester import Adapter
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -38,7 +38,7 @@ class PlainTorch(Adapter):
             distributed.init_process_group("gloo")
         model, chosen = Net(case.dtype), criterion(case)
         made = optimizer(model)
-        trainonce.attach(made, chosen, decay=case.decay, lr=EXPONENTS_LR)
+        trainonce.attach(made, chosen, decay=case.decay, lr=case.lr)
         schedule = falling(made, case)
         kept, path = {"model": model, "criterion": chosen, "optimizer": made, "schedule": schedule}, folder / "kept.pt"
         if steps.start:

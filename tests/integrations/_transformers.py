@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import transformers
-from _problem import EXPONENTS_LR, Case, Net, Result, criterion, data, optimizer, result, terms
+from _problem import Case, Net, Result, criterion, data, optimizer, result, terms
 from _tester import Adapter
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
@@ -90,7 +90,7 @@ class HuggingFace(Adapter):
             model,
             arguments(folder, case),
             decay=case.decay,
-            weights_lr=EXPONENTS_LR,
+            weights_lr=case.lr,
             train_dataset=data(case),
             data_collator=collate,
             optimizers=(optimizer(model), None),

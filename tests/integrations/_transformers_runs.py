@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import transformers
-from _problem import DECAY, EXPONENTS_LR, Case, data
+from _problem import Case, data
 from _transformers import Model, arguments, collate
 from safetensors.torch import load_file
 
@@ -28,7 +28,7 @@ def make(folder: Path, case: Case = CASE, *, model: nn.Module | None = None, kin
     fields = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
     changed = {key: more.pop(key) for key in list(more) if key in fields}
     model = Model(case) if model is None else model
-    given = {"decay": DECAY, "weights_lr": EXPONENTS_LR, "train_dataset": data(case), "data_collator": collate}
+    given = {"decay": case.decay, "weights_lr": case.lr, "train_dataset": data(case), "data_collator": collate}
     return kind(model, arguments(folder, case, **changed), **given | more)
 
 
