@@ -345,3 +345,69 @@ def test_a_replay_survives_the_meta_device():
     criterion.to("meta").to_empty(device="cpu")
     criterion.reset_parameters()
     assert criterion.weights.tolist() == [0.25, 0.75]
+
+
+# In place of buffers on the meta device, as Transformers' from_pretrained does it
+
+
+def put_in_place(criterion, first="fixed", **from_file):
+    """Give tensors to a criterion on the meta device: those that a file holds, and memory as it comes."""
+    names = dict(criterion.named_buffers()) | dict(criterion.named_parameters())
+    for name in sorted(names, key=lambda name: name != first):
+        value = from_file.get(name, torch.full_like(names[name], 77, device="cpu"))
+        value = nn.Parameter(value) if name == "exponents" else value
+        if name in from_file:
+            value._is_hf_initialized = True
+        setattr(criterion, name, value)
+
+
+@pytest.mark.parametrize("first", ["fixed", "exponents"])
+def test_fixed_weights_that_no_file_holds_are_those_given(first):
+    criterion = trainonce.FixedLoss({"a": 1.0, "b": 3.0}).to("meta")
+    put_in_place(criterion, first)
+    assert criterion.weights.tolist() == [0.25, 0.75]
+    assert criterion.exponents.tolist() == pytest.approx([math.log(3)])
+    assert not criterion.exponents.requires_grad
+
+
+@pytest.mark.parametrize("first", ["fixed", "exponents"])
+def test_fixed_weights_of_a_file_are_kept_in_float32(first):
+    criterion = trainonce.FixedLoss({"a": 1.0, "b": 3.0}).to("meta")
+    saved = {"fixed": torch.tensor([0.5, 0.5]), "exponents": torch.zeros(1)}
+    put_in_place(criterion, first, **{name: value.to(torch.bfloat16) for name, value in saved.items()})
+    assert criterion.weights.tolist() == [0.5, 0.5]
+    assert criterion.exponents.tolist() == [0.0]
+    assert {p.dtype for p in (criterion.fixed, criterion.exponents)} == {torch.float32}
+
+
+def test_a_schedule_that_no_file_holds_is_the_one_given():
+    criterion = trainonce.ReplayLoss(("a", "b"), torch.tensor([[0.25, 0.75], [0.5, 0.5]])).to("meta")
+    put_in_place(criterion)
+    assert criterion.position.tolist() == [0]
+    assert criterion.position.dtype == torch.int64
+    assert criterion.weights.tolist() == [0.25, 0.75]
+    criterion._after_step(None)
+    assert criterion.weights.tolist() == [0.5, 0.5]
+
+
+def test_loading_into_the_meta_device_keeps_what_is_loaded():
+    saved = trainonce.FixedLoss({"a": 1.0, "b": 3.0}).state_dict()
+    criterion = trainonce.FixedLoss({"a": 1.0, "b": 1.0}).to("meta")
+    criterion.load_state_dict(saved, assign=True)
+    assert criterion.weights.tolist() == [0.25, 0.75]
+
+
+def test_a_history_is_replayed_by_a_model_that_is_made_on_the_meta_device(tmp_path):
+    w, history = nn.Parameter(torch.ones(1)), History(tmp_path / "history.jsonl")
+    criterion, optimizer = trainonce.CompositeLoss(["a", "b"]), torch.optim.SGD([w], lr=0.1)
+    trainonce.attach(optimizer, criterion, decay=1.0, history=history)
+    criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
+    optimizer.step()
+    history.flush()
+    for source in (history, tmp_path / "history.jsonl"):
+        with torch.device("meta"):
+            found = replay(source)
+        put_in_place(found)
+        assert found.weights.tolist() == pytest.approx([1 / 1.1, 0.1 / 1.1])
+    with pytest.raises(ValueError, match="A schedule on the meta device has no weights"):
+        trainonce.ReplayLoss(("a", "b"), torch.ones(1, 2, device="meta"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from trainonce.health import watch
 from trainonce.history import History
 from trainonce.terms import check_names
 from trainonce.text import is_number
+from trainonce.units.buffers import materialise, replaces_meta
 
 if TYPE_CHECKING:
     import os
@@ -64,6 +65,23 @@ class FixedLoss(CompositeLoss):
         self.register_buffer("fixed", torch.empty(len(self.terms), dtype=dtype))
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=dtype), requires_grad=False)
         self.reset_parameters()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keep the weights under Transformers' ``from_pretrained``, as CompositeLoss does the exponents."""
+        before = self._buffers.get(name, self._parameters.get(name))
+        replaced = replaces_meta(before, value) and not self._loading
+        if replaced and name in self._buffers:
+            value = materialise(value, before.dtype, self._starts()[name])  # type: ignore[union-attr]
+        elif replaced and not distributed.is_sharded(value):
+            value = nn.Parameter(value.detach().to(self.fixed.dtype), requires_grad=False)
+        super().__setattr__(name, value)
+        if replaced and not (self.fixed.is_meta or self.exponents.is_meta):
+            with torch.no_grad():
+                self._show()
+
+    def _starts(self) -> dict[str, Tensor]:
+        """What each buffer holds before the first step."""
+        return {"fixed": torch.tensor(self._normalised, dtype=torch.float64, device="cpu")}
 
     def reset_parameters(self) -> None:
         with torch.no_grad():
@@ -130,6 +148,8 @@ class ReplayLoss(FixedLoss):
                 f"A schedule needs one row of {len(terms)} weights for each step, and at least one step; "
                 f"got shape {tuple(schedule.shape)}."
             )
+        if schedule.is_meta:
+            raise ValueError("A schedule on the meta device has no weights. Make it with torch.device('cpu').")
         if not schedule.isfinite().all():
             raise ValueError("A schedule needs finite weights; the recorded run had NaN or infinite ones.")
         super().__init__(dict(zip(terms, schedule[0].tolist(), strict=True)), scale=scale, nonfinite=nonfinite)
@@ -158,6 +178,10 @@ class ReplayLoss(FixedLoss):
             self.schedule.copy_(self._rows)
             self.position.zero_()
             self._load_row()
+
+    def _starts(self) -> dict[str, Tensor]:
+        position = torch.zeros(1, dtype=torch.int64, device="cpu")
+        return {"fixed": self._rows[0], "schedule": self._rows, "position": position}
 
     def _note(self, values: Values) -> None:
         super()._note(values)
@@ -212,8 +236,9 @@ def replay(
       b     0.0909            0.1   -2.3026
     )
     """
-    recorded = history if isinstance(history, History) else History.load(history)
-    weights = recorded.weights()
+    with torch.device("cpu"):  # from_pretrained makes models on the meta device
+        recorded = history if isinstance(history, History) else History.load(history)
+        weights = recorded.weights()
     steps = recorded.columns()["step"]
     missing = next((i for i, step in enumerate(steps, start=1) if step != i), None)
     if missing is not None:

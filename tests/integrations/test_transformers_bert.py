@@ -49,6 +49,30 @@ def test_a_model_from_a_checkpoint_without_criterion_starts_at_the_start(tmp_pat
     assert loaded.criterion.exponents.requires_grad
 
 
+class Weighted(ThreeTerms):
+    """With fixed weights."""
+
+    weights = (1.0, 2.0, 5.0)
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.criterion = trainonce.FixedLoss(dict(zip(self.criterion.terms, self.weights, strict=True)))
+
+
+class OtherWeights(Weighted):
+    weights = (1.0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fixed_weights_are_the_model_s_own_unless_the_checkpoint_has_some(tmp_path, dtype):
+    transformers.BertForMaskedLM(bert().config).to(dtype).save_pretrained(tmp_path / "base")
+    alone = Weighted.from_pretrained(tmp_path / "base").criterion
+    assert alone.weights.tolist() == [0.125, 0.25, 0.625]
+    assert alone.exponents.exp().tolist() == pytest.approx([2, 5])
+    OtherWeights(bert().config).to(dtype).save_pretrained(tmp_path / "own")
+    assert Weighted.from_pretrained(tmp_path / "own").criterion.weights.tolist() == [0.25, 0.25, 0.5]
+
+
 @pytest.mark.parametrize("saved", [["mlm", "contrast", "classify"], ["classify", "mlm", "contrast"]])
 def test_a_model_of_other_terms_is_refused(tmp_path, saved):
     other = bert()

@@ -548,6 +548,17 @@ def test_the_meta_device_and_reset():
     assert criterion.meter.scale > 1
 
 
+def test_loading_into_the_meta_device_keeps_what_is_loaded():
+    model, criterion, optimizer = make()
+    train(model, criterion, optimizer, batches(3))
+    with torch.device("meta"):
+        other = trainonce.CompositeLoss(TERMS, units="gradient")
+    other.load_state_dict(criterion.state_dict(), assign=True)
+    assert torch.equal(other.units, criterion.units)
+    assert torch.equal(other.weights, criterion.weights)
+    assert other.meter.steps == 3
+
+
 # Settings
 
 

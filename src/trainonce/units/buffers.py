@@ -16,14 +16,11 @@ class StartingBuffers(nn.Module):
     """
 
     START: ClassVar[dict[str, float]]  # of each buffer
+    _loading = False  # whether load_state_dict is at work, which may put buffers in place of others, too
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.START and isinstance(value, Tensor) and not value.is_meta:
-            before = self._buffers.get(name)
-            if before is not None and before.is_meta:
-                from_file = getattr(value, "_is_hf_initialized", False)
-                value = value.to(torch.promote_types(before.dtype, torch.float32))
-                value = value if from_file else torch.full_like(value, self.START[name])
+        if name in self.START and not self._loading and replaces_meta(self._buffers.get(name), value):
+            value = materialise(value, self._buffers[name].dtype, self.START[name])  # type: ignore[union-attr]
         super().__setattr__(name, value)
 
     @torch.no_grad()
@@ -31,3 +28,23 @@ class StartingBuffers(nn.Module):
         """Set all buffers to their start."""
         for name, value in self.START.items():
             self.get_buffer(name).fill_(value)
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self._loading = True
+        try:
+            super()._load_from_state_dict(*args, **options)
+        finally:
+            self._loading = False
+
+
+def replaces_meta(before: Tensor | None, value: object) -> bool:
+    """Whether a tensor with values takes the place of one on the meta device."""
+    return before is not None and before.is_meta and isinstance(value, Tensor) and not value.is_meta
+
+
+def materialise(value: Tensor, dtype: torch.dtype, start: Tensor | float) -> Tensor:
+    """The tensor if it is a file's, else the start in its place; numbers with a point are float32 or wider."""
+    wide = value.to(torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype)
+    if getattr(value, "_is_hf_initialized", False):
+        return wide
+    return torch.as_tensor(start, dtype=wide.dtype, device=wide.device).expand_as(wide).clone()

@@ -276,6 +276,8 @@ class UnitMeter(StartingBuffers):
 
     def set_extra_state(self, saved: Tensor) -> None:
         self.steps, self.next, *self.since = saved.tolist()
+        if self.risen.is_meta and not self.norms.is_meta:  # load_state_dict(assign=True): it is in no file
+            self.risen = torch.empty_like(self.norms[:, 0])
         self.rise()
 
 
