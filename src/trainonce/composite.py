@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -619,6 +620,20 @@ class CompositeLoss(nn.Module):
         if exponents.is_meta or distributed.is_sharded(exponents):
             return False
         return bool(torch.equal(exponents.cpu(), torch.tensor(self._init_exponents, dtype=exponents.dtype)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy of the criterion alone measures its units where the original does.
+
+        In a copy of a whole model, it measures at the copied parameters.
+        """
+        named = [] if memo or self.meter is None else self.meter.settings.named
+        memo |= {id(one): one for one in named}
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        for one in named:
+            del memo[id(one)]  # or a model that comes next in a tuple would share them with its copy
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is not attached to the optimizer the original was attached to."""

@@ -70,6 +70,59 @@ def test_a_copy_trains_on_as_the_original_does(make, named):
     assert {id(p) for p in twin.criterion.meter._place} <= own
 
 
+@pytest.mark.parametrize("how", ["module", "parameters"])
+def test_a_copy_of_the_criterion_alone_measures_at_the_same_parameters(how):
+    heads = Heads()
+    shared = heads.trunk if how == "module" else list(heads.trunk.parameters())
+    criterion = trainonce.CompositeLoss(TERMS, units=GradientUnits(shared=shared))
+    criterion(heads(batches(1)[0]))
+    twin = copy.deepcopy(criterion)
+    assert [id(one) for one in twin.meter.settings.named] == [id(one) for one in criterion.meter.settings.named]
+    twin(heads(batches(2)[1]))
+    criterion(heads(batches(2)[1]))
+    assert torch.equal(twin.units, criterion.units)
+    assert twin.exponents is not criterion.exponents
+    assert twin.meter.norms is not criterion.meter.norms
+
+
+@pytest.mark.parametrize("criterion_first", [False, True])
+def test_a_model_may_hold_the_criterion_before_what_it_measures_at(criterion_first):
+    heads = Heads()
+    parts = {"heads": heads, "criterion": trainonce.CompositeLoss(TERMS, units=GradientUnits(shared=heads.trunk))}
+    model = nn.ModuleDict(dict(reversed(parts.items())) if criterion_first else parts)
+    twin = copy.deepcopy(model)
+    assert twin["criterion"].meter.settings.shared is twin["heads"].trunk
+    twin["criterion"](twin["heads"](batches(1)[0]))
+    assert (twin["criterion"].units != 1).any()
+
+
+def test_a_model_beside_a_copied_criterion_is_copied_too():
+    model = Model(named=True)
+    twin, heads = copy.deepcopy((model.criterion, model.heads))
+    assert heads.trunk is not model.heads.trunk
+    assert twin.meter.settings.shared is model.heads.trunk
+    with pytest.raises(RuntimeError, match="No loss reaches the parameters that GradientUnits"):
+        twin(heads(batches(1)[0]))
+
+
+def test_a_copy_that_measures_at_a_model_of_its_own_is_refused_in_a_sentence():
+    model = Model(named=True)
+    twin = pickle.loads(pickle.dumps(model.criterion))
+    before = copy.deepcopy(twin.state_dict())
+    with pytest.raises(RuntimeError, match=r"they are another model's.*copy or pickle the criterion.*with its model"):
+        twin(model.heads(batches(1)[0]))
+    for name, value in twin.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_batch_that_does_not_reach_the_named_parameters_is_no_error_later():
+    model = Model(named=True)
+    optimizer = attach(model)
+    train(model, optimizer, batches(2))
+    losses = {name: p.square().sum() for name, p in zip(TERMS, model.heads.fit.parameters(), strict=False)}
+    model.criterion({"flat": None} | losses)
+
+
 def test_a_copy_between_a_call_and_its_step_keeps_no_graph():
     model = Model()
     model.criterion.held_out(lambda: model.heads(batches(1)[0])["fit"])

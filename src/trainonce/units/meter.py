@@ -155,6 +155,11 @@ class UnitMeter(StartingBuffers):
                 measured = measurement.measure(losses, at, self.scale, other)
                 pairs, finite = measurement.pairs(measured.squares), measured.squares.isfinite().all()
                 reaches = measured.reaches
+                if not any(reaches) and not shared and not self._measured and self.settings.named:
+                    raise RuntimeError(
+                        "No loss reaches the parameters that GradientUnits(shared=...) names: they are another "
+                        "model's. Name those of this model; to copy or pickle the criterion, do so with its model."
+                    )
                 if measured.compared is not None and where is None:
                     parts = (measured.compared.products, measured.squares.sum(1), measured.compared.square.reshape(1))
                     fresh = torch.cat(parts).to(fresh)

@@ -70,6 +70,13 @@ class GradientUnits:
                 )
             object.__setattr__(self, "shared", given)
 
+    @property
+    def named(self) -> list[nn.Module | Tensor]:
+        """The module or the parameters that the user named; none for those that are found."""
+        if isinstance(self.shared, str):
+            return []
+        return [self.shared] if isinstance(self.shared, nn.Module) else list(self.shared)
+
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
