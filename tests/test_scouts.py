@@ -8,7 +8,7 @@ import torch
 
 import trainonce
 from tests.units._task import TERMS, batches, make
-from trainonce.scouts import Scouts, choose
+from trainonce.scouts import Scouts, choose, reading_steps
 
 STEPS = 100
 
@@ -39,6 +39,27 @@ def test_the_steps_of_a_branch_come_once_for_each_change():
     loop(made, batches(STEPS), scouts_of(made, at=(0.1,), length=0.1), lambda criterion: 1.0, seen)
     branch = list(range(10, 20))
     assert seen == [*range(10), *branch, *branch, *branch, *range(20, STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("length", "readings", "expected"),
+    [
+        (80, 5, [47, 55, 63, 71, 79]),
+        (20, 2, [14, 19]),
+        (10, 5, [5, 6, 7, 8, 9]),
+        (9, 4, [5, 6, 7, 8]),
+        (4, 5, [1, 2, 3]),
+    ],
+)
+def test_the_score_is_read_over_the_second_half_of_a_branch(length, readings, expected):
+    assert sorted(reading_steps(length, readings)) == expected
+
+
+def test_a_score_is_asked_for_at_the_same_steps_of_each_branch():
+    made, seen, asked = make(), [], []
+    scouts = scouts_of(made, at=(0.1, 0.5), length=0.2, readings=4)
+    loop(made, batches(STEPS), scouts, lambda criterion: asked.append(seen[-1]) or 1.0, seen)
+    assert asked == 3 * [21, 24, 27, 29] + 3 * [61, 64, 67, 69]
 
 
 def test_without_a_better_change_the_training_is_the_plain_one_bit_for_bit():

@@ -113,8 +113,7 @@ class Scouts:
         self.done = 0  # steps of the training itself, with the one under way
         self._parts = [*(part for part in parts if part is not criterion), criterion]
         self._moments, self._length = branches(steps, when, length, readings)
-        half = max(1, round(self._length / 2))
-        self._reading_steps = {self._length - 1 - round(half * i / readings) for i in range(readings)}
+        self._reading_steps = reading_steps(self._length, readings)
         self._readings: list[float] = []
         self._wanted = False
         self.is_branching = False
@@ -282,6 +281,16 @@ def branches(steps: int, at: Sequence[float], length: float, readings: int = 5) 
             "need other moments, or a longer training."
         )
     return moments, size
+
+
+def reading_steps(length: int, readings: int) -> set[int]:
+    """The steps of a branch after which the score is read: the last one, and back from it over the second half.
+
+    >>> sorted(reading_steps(80, 5))
+    [47, 55, 63, 71, 79]
+    """
+    half = max(1, round(length / 2))
+    return {length - 1 - round(half * i / readings) for i in range(readings)}
 
 
 def choose(readings: Sequence[Sequence[float]], higher: bool, errors: float, margin: float) -> int:
