@@ -44,6 +44,11 @@ class CallState:
         places, self.places = self.places, ()
         return places
 
+    def take_held_out(self) -> Callable[[], Tensor] | None:
+        """The held-out loss, for one measurement."""
+        loss, self.held_out = self.held_out, None
+        return loss
+
     def base_exponent(self, like: Tensor) -> Tensor:
         """The base term's exponent: the same zero every time, for as long as device and dtype stay."""
         zero = self._zero

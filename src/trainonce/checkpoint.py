@@ -10,11 +10,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from trainonce import distributed
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Callable, Mapping
 
 VERSION = 1
 
@@ -57,3 +59,38 @@ def order(found: dict[str, Any], kind: str, terms: tuple[str, ...]) -> list[int]
             "the base: put the same term first."
         )
     return None if saved == terms else [saved.index(term) for term in terms]
+
+
+def read_frozen(saved: Tensor, kind: str, terms: tuple[str, ...]) -> bool:
+    """Whether the criterion was frozen, or a ValueError if its terms are others or in another order."""
+    found = decode(saved)
+    if order(found, kind, terms) is not None:  # Transformers loads tensors as they come
+        raise ValueError(
+            f"The checkpoint's loss terms are {quoted(found['terms'])}, in this order; this criterion's are "
+            f"{quoted(terms)}. Give them in the checkpoint's order, or load with load_state_dict, which sorts."
+        )
+    return bool(found["frozen"])
+
+
+def prepare(
+    state: dict[str, Any],
+    prefix: str,
+    kind: str,
+    terms: tuple[str, ...],
+    by_term: Mapping[str, Callable[[list[int]], list[int]]],
+) -> None:
+    """Bring a state that is about to be loaded into the order of ``terms``, and to float32 at least.
+
+    ``by_term``: the tensors that have an entry per term, each with how the terms' order indexes it. A ValueError says
+    what does not fit.
+    """
+    found = decode(state[prefix + "_extra_state"])
+    moved = order(found, kind, terms)
+    for key, reorder in by_term.items():
+        saved = state.get(prefix + key)
+        if not isinstance(saved, Tensor):
+            continue
+        if moved is not None:
+            saved = distributed.shard_like(distributed.unshard(saved)[reorder(moved)], saved)
+        state[prefix + key] = saved.float() if saved.dtype.itemsize < 4 else saved
+    state[prefix + "_extra_state"] = encode(kind, terms, found["frozen"])

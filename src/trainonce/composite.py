@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from trainonce import checkpoint, distributed, functional, health
+from trainonce import checkpoint, distributed, functional, health, readout
 from trainonce.call_state import CallState
 from trainonce.health import watch
-from trainonce.readback import is_capturing
-from trainonce.terms import Losses, Present, Values, check_names, collect, mark_present, stack, starting_exponents
+from trainonce.terms import Values, check_names, collect, keep_finite, mark_present, stack, starting_exponents
 from trainonce.text import is_positive, quoted
-from trainonce.units import GradientUnits, HeldOut, Ranks, UnitMeter, saved_units
+from trainonce.units import GradientUnits, HeldOut, Ranks, UnitMeter, calls, saved_units
+from trainonce.units import weights as unit_weights
+from trainonce.units.buffers import at_least_float32, materialise, replaces_meta
+from trainonce.units.copies import copy_but
+from trainonce.units.settings import Signal, check_signal, check_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
     from trainonce.attachment import Attachment
     from trainonce.history import Tally
+    from trainonce.terms import Losses, Present
 
 NonFinite = Literal["propagate", "skip", "raise"]
-Signal = Literal["loss", "held_out"]
 
 
 class CompositeLoss(nn.Module):
@@ -90,15 +92,16 @@ class CompositeLoss(nn.Module):
         self.terms = check_names(terms, type(self).__name__)
         self._setup(scale, nonfinite)
         dtype = _parameter_dtype()
-        self._signal, held_out = check_signal(signal, raw=units == "raw")
-        self.meter = make_meter(len(self.terms), units, held_out, dtype)
+        measured = check_units(units)
+        self._signal, held_out = check_signal(signal, raw=measured is None)
+        self.meter = None if measured is None else UnitMeter(len(self.terms), measured, held_out, dtype)
         if init is None:
             init = 0.1 if self.meter is None else 1.0
         self._init_exponents = starting_exponents(self.terms, init)
         self.exponents = nn.Parameter(torch.empty(len(self.terms) - 1, dtype=dtype), requires_grad=self.learned)
         self.reset_parameters()
         if self.learned:
-            self._count_backward_passes()
+            self._calls.follow(self.exponents, lambda: self._count_call(eager=False))
 
     def _setup(self, scale: float, nonfinite: NonFinite) -> None:
         if not is_positive(scale):
@@ -127,23 +130,14 @@ class CompositeLoss(nn.Module):
             self.exponents.copy_(distributed.shard_like(start, self.exponents))
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """Keep start and precision under Transformers' ``from_pretrained``.
-
-        It puts parameters in place of those on the meta device: the file's, in the file's precision, and uninitialised
-        memory for what the file does not hold.
-        """
+        """Keep start and precision under Transformers' ``from_pretrained``; see :class:`StartingBuffers`."""
         before = self._parameters.get(name)
-        replaced = before is not None and before.is_meta and param is not None and not param.is_meta
-        if replaced and (self.learned or self.meter is not None) and not self._loading:
-            param = self._materialise(param, before.dtype)  # type: ignore[arg-type, union-attr]
+        kept = (self.learned or self.meter is not None) and not self._loading
+        if kept and replaces_meta(before, param) and not distributed.is_sharded(param):  # type: ignore[arg-type]
+            start = torch.tensor(self._init_exponents, dtype=torch.float64, device="cpu")
+            values = materialise(param, before.dtype, start).detach()  # type: ignore[arg-type, union-attr]
+            param = nn.Parameter(values, requires_grad=self.learned)
         super().register_parameter(name, param)
-
-    def _materialise(self, param: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
-        if distributed.is_sharded(param):
-            return param
-        from_file = getattr(param, "_is_hf_initialized", False)
-        values = param.detach() if from_file else torch.tensor(self._init_exponents, device=param.device)
-        return nn.Parameter(values.to(torch.promote_types(dtype, torch.float32)), requires_grad=self.learned)
 
     # The call
 
@@ -179,7 +173,7 @@ class CompositeLoss(nn.Module):
             if tracking:
                 self._measure(given, where)
             if self.learned:
-                in_units = in_units * self._per_unit(values.present)
+                in_units = in_units * unit_weights.per_unit(self.meter, values.present)
         if tracking:
             self._note(Values(values.losses.detach(), values.present))
         weights = self._live_weights(exponents, values.present)
@@ -189,16 +183,47 @@ class CompositeLoss(nn.Module):
             total = functional.sum_of_present(weights, in_units, values.present.indices)
         return total if self.scale == 1.0 else total * self.scale
 
+    def _keep_finite(
+        self, given: Tensor | list[Tensor], where: tuple[int, ...] | None
+    ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
+        """Leave out the losses that are not finite, or raise an error that names them."""
+        kept, where, bad = keep_finite(self.terms, given, where)
+        if bad and self.nonfinite == "raise":
+            raise FloatingPointError(
+                f"The losses {quoted(bad)} are not finite in this batch. Find the cause, or use nonfinite='skip'."
+            )
+        if bad:
+            health.warn(self, health.SkippedTerm, terms=quoted(bad))
+        return kept, where
+
     def _mark_present(self, where: tuple[int, ...]) -> Present:
         device = self.exponents.device
         if torch.compiler.is_compiling():
             return mark_present(where, len(self.terms), device)
         return self._call_state.mark_present(where, len(self.terms), device)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _measure(self, given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> None:
+        """Measure the units if it is time to; outside of any graph, since time is counted on the host."""
+        assert self.meter is not None
+        call = calls.Call(given, where, self._frozen)
+        state, exponents = self._call_state, self._full_exponents
+        moved, apart = calls.measure(self.meter, call, state, self._attachment, self._ranks, exponents)
+        if moved is not None:
+            with torch.no_grad():
+                self.exponents.copy_(distributed.shard_like(moved, self.exponents))
+        if apart and where is not None:
+            names = quoted(self.terms[i] for i in where)
+            health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
+
     def _live_weights(self, exponents: nn.Parameter, present: Present | None) -> Tensor:
         """The weights, differentiable in the exponents that this call may move."""
         if self.meter is not None and not self.learned:
-            return self._held_weights(self.meter, exponents)
+            if torch.compiler.is_compiling():
+                return self._of_raw_at(self._full_exponents())
+            # Not learned, so computed anew only when something has changed that they depend on.
+            version = unit_weights.version(self.meter, exponents)
+            return self._call_state.held(version, lambda: self._of_raw_at(self._full_exponents()))
         mu: Tensor = exponents
         if type(mu) is not nn.Parameter:
             mu = distributed.unshard(mu)
@@ -217,66 +242,23 @@ class CompositeLoss(nn.Module):
             return functional.weights(mu)
         return functional.weights_with(self._call_state.base_exponent(mu), mu)
 
-    # Gradient units
+    def _note(self, values: Values) -> None:
+        """Remember this call's losses for logs and history; no copy to the host."""
+        self._call_state.last = values
+        if self._tally is not None:
+            self._tally.add(values, fresh=self.exponents.grad is None)
+        if not torch.compiler.is_compiling():
+            self._count_call(eager=True)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _measure(self, given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> None:
-        """Measure the units if it is time to; outside of any graph, since time is counted on the host."""
-        assert self.meter is not None
-        places, attachment, ranks = self._call_state.take_places(), self._attachment, self._ranks
-        frozen = self._frozen
-        if is_capturing(self.meter.norms) and (not frozen or self.meter.is_due(where, ranks.are_several, frozen)):
-            raise RuntimeError(
-                "Gradient units cannot be measured inside a CUDA graph: replaying it runs no Python, which counts the "
-                "steps. Call the criterion with all terms and then criterion.freeze() before the capture, or keep the "
-                "criterion out of the graph."
-            )
-        ranks.agree(self.meter)
-        if attachment is not None:
-            attachment.start_averaging()
-        if self.meter.is_due(where, ranks.are_several, frozen):
-            losses = list(given.unbind()) if isinstance(given, Tensor) else given
-            learned = attachment.model_parameters() if attachment is not None and attachment.has_optimizer else []
-            held_out = None if frozen else self._held_out_loss(places)
-            fresh = self.meter.measure(losses, where, places, learned, ranks, held_out, frozen)
-            if fresh is not None:
-                self._drift(fresh)
-            if where is not None and 0 not in where and self.meter.has_new(where):  # nor has another rank measured it
-                names = quoted(self.terms[i] for i in where)
-                health.warn(self, health.ApartFromBase, terms=names, base=self.terms[0])
-        if attachment is None and not frozen:
-            self.meter.advance()
+    def _count_call(self, *, eager: bool) -> None:
+        """Count a training call. The first checks the placement and starts averaging, if the ranks are up by then."""
+        self._calls.count(self, eager=eager)
+        if self._calls.calls == 1 and distributed.is_distributed():
+            distributed.check_placement(self)
+            if self._attachment is not None:
+                self._attachment.start_averaging()
 
-    def _drift(self, fresh: Tensor) -> None:
-        assert self.meter is not None
-        assert self.meter.drift is not None
-        moved = self.meter.drift.move(self._full_exponents(), fresh, self.meter.steps)
-        with torch.no_grad():
-            self.exponents.copy_(distributed.shard_like(moved, self.exponents))
-
-    def _held_weights(self, meter: UnitMeter, exponents: nn.Parameter) -> Tensor:
-        """The weights of the raw losses, not learned: computed anew only when something they depend on has changed."""
-        if torch.compiler.is_compiling():
-            return self._shares_at(self._full_exponents()) * self._per_unit()
-        parts = (exponents, meter.norms, meter.peaks, meter.risen, meter.asked, meter.raw)
-        key = tuple((id(part), part._version, part.device) for part in parts)
-        return self._call_state.held(key, lambda: self._shares_at(self._full_exponents()) * self._per_unit())
-
-    def _per_unit(self, present: Present | None = None) -> Tensor:
-        """What each raw loss is multiplied by to be in units: 1 for the base, less for terms that are coming in."""
-        assert self.meter is not None
-        factors = nn.functional.pad(self.meter.factors(), (1, 0), value=1.0)
-        return factors if present is None else factors.index_select(0, present.indices)
-
-    def _shares_at(self, exponents: Tensor) -> Tensor:
-        """The weights in units at these exponents.
-
-        Learned ones have the sum 1, as in the paper. With others the base's is held: the sum would follow the unit of
-        whichever term has the smallest gradient, and so would the steps of SGD.
-        """
-        if self.learned:
-            return functional.weights(exponents)
-        return self._weights_of_init()[0] * nn.functional.pad(exponents, (1, 0)).exp()
+    # What a loop may tell, in gradient units
 
     def share(self, *tensors: Tensor) -> None:
         """Measure the units of the next call at these tensors of the forward pass, which every term is computed from.
@@ -297,60 +279,6 @@ class CompositeLoss(nn.Module):
             raise TypeError("share needs tensors that carry gradients, such as the features that all heads start from.")
         if self.meter is not None:
             self._call_state.places = tensors
-
-    def _keep_finite(
-        self, given: Tensor | list[Tensor], where: tuple[int, ...] | None
-    ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
-        """Leave out the losses that are not finite, before they enter the graph.
-
-        Multiplying by zero later would not do: zero times the infinite slope of a bad loss is NaN in the model.
-        """
-        apart = list(given.unbind()) if isinstance(given, Tensor) else given
-        if not apart:
-            return given, where
-        values = stack(self.terms, [loss.detach() for loss in apart], where)
-        finite = torch.isfinite(values).tolist()  # the policy's one read-back
-        if all(finite):
-            return given, where
-        index = range(len(self.terms)) if where is None else where
-        bad = [self.terms[i] for i, ok in zip(index, finite, strict=True) if not ok]
-        if self.nonfinite == "raise":
-            raise FloatingPointError(
-                f"The losses {quoted(bad)} are not finite in this batch. Find the cause, or use nonfinite='skip'."
-            )
-        health.warn(self, health.SkippedTerm, terms=quoted(bad))
-        kept = [loss for loss, ok in zip(apart, finite, strict=True) if ok]
-        return kept, tuple(i for i, ok in zip(index, finite, strict=True) if ok)
-
-    def _note(self, values: Values) -> None:
-        """Remember this call's losses for logs and history; no copy to the host."""
-        self._call_state.last = values
-        if self._tally is not None:
-            self._tally.add(values, fresh=self.exponents.grad is None)
-        if not torch.compiler.is_compiling():
-            self._count_call(eager=True)
-
-    def _count_backward_passes(self) -> None:
-        """Count calls by their backward passes until the first one outside torch.compile.
-
-        A compiled call runs none of the Python that counts; the hook of a gradient still does.
-        """
-
-        def count(_: Tensor) -> None:
-            if self._calls.needs_backward:
-                self._count_call(eager=False)
-            else:
-                handle.remove()
-
-        handle = self.exponents.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
-
-    def _count_call(self, *, eager: bool) -> None:
-        """Count a training call. The first checks the placement and starts averaging, if the ranks are up by then."""
-        self._calls.count(self, eager=eager)
-        if self._calls.calls == 1 and distributed.is_distributed():
-            distributed.check_placement(self)
-            if self._attachment is not None:
-                self._attachment.start_averaging()
 
     def held_out(self, loss: Callable[[], Tensor]) -> None:
         """Let a loss on data that is not trained on move the weights, in gradient units.
@@ -379,27 +307,6 @@ class CompositeLoss(nn.Module):
         drift = None if self.meter is None else self.meter.drift
         if drift is not None and drift.settings.travel != 0:
             self._call_state.held_out = loss
-
-    def _held_out_loss(self, places: tuple[Tensor, ...]) -> Callable[[], Tensor] | None:
-        """The held-out loss for this measurement, with its result checked."""
-        loss, self._call_state.held_out = self._call_state.held_out, None
-        if loss is None:
-            return None
-        if places:
-            raise RuntimeError(
-                "held_out compares gradients at parameters, but this call measures at the tensors that share named. "
-                "Name parameters with GradientUnits(shared=...), or leave out held_out."
-            )
-
-        def evaluate() -> Tensor:
-            value = loss()
-            if not isinstance(value, Tensor) or value.dim() != 0 or not value.requires_grad:
-                found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                found += " without one" if isinstance(value, Tensor) and not value.requires_grad else ""
-                raise TypeError(f"held_out needs a function that returns a scalar loss with a gradient; got {found}.")
-            return value
-
-        return evaluate
 
     # What the attachment and the health checks use; not for users
 
@@ -431,8 +338,13 @@ class CompositeLoss(nn.Module):
         """The weights of all terms when the exponents are these. Weights that are not learned ignore them."""
         if self.meter is None:
             return functional.weights(exponents)
-        factors = self._shares_at(exponents) * self._per_unit()
+        factors = self._of_raw_at(exponents)
         return factors / factors.sum()
+
+    def _of_raw_at(self, exponents: Tensor) -> Tensor:
+        """What each raw loss is multiplied by in the sum at these exponents, apart from ``scale``."""
+        assert self.meter is not None
+        return unit_weights.of_raw(self.meter, exponents, None if self.learned else self._weights_of_init()[0])
 
     def _weights_of_init(self) -> list[float]:
         """The weights that ``init`` gives, without asking the device."""
@@ -471,7 +383,7 @@ class CompositeLoss(nn.Module):
         """What each raw loss is divided by, relative to the base: all 1 with raw units."""
         if self.meter is None:
             return torch.ones(len(self.terms)).to(self._full_exponents())
-        return 1 / nn.functional.pad(self.meter.ratios(), (1, 0), value=1.0)
+        return unit_weights.units(self.meter)
 
     @property
     def total(self) -> Tensor:
@@ -482,7 +394,7 @@ class CompositeLoss(nn.Module):
         return self._total_at(self._full_exponents())
 
     def _total_at(self, exponents: Tensor) -> Tensor:
-        return exponents.new_ones(()) if self.meter is None else (self._shares_at(exponents) * self._per_unit()).sum()
+        return exponents.new_ones(()) if self.meter is None else self._of_raw_at(exponents).sum()
 
     def _full_exponents(self) -> Tensor:
         mu = self.exponents.detach()
@@ -548,15 +460,12 @@ class CompositeLoss(nn.Module):
 
         Nothing is read back from the device until the logger asks for a number.
         """
-        scalars = {f"weight/{t}": w for t, w in zip(self.terms, self.weights.unbind(), strict=True)}
-        mu = self._full_exponents()
-        scalars |= {f"exponent/{t}": m for t, m in zip(self.terms[1:], mu.unbind(), strict=True)}
+        scalars = readout.by_name("weight", self.terms, self.weights.unbind())
+        scalars |= readout.by_name("exponent", self.terms[1:], self._full_exponents().unbind())
         if self.meter is not None:
-            scalars |= {f"unit/{t}": u for t, u in zip(self.terms, self.units.unbind(), strict=True)}
-            scalars["total"] = self.total
+            scalars |= readout.by_name("unit", self.terms, self.units.unbind()) | {"total": self.total}
         if self._last_call is not None:
-            last = self._last_call.pad().unbind()
-            scalars |= {f"loss/{t}": v for t, v in zip(self.terms, last, strict=True)}
+            scalars |= readout.by_name("loss", self.terms, self._last_call.pad().unbind())
             scalars["reference"] = self.reference()
         return scalars
 
@@ -565,15 +474,8 @@ class CompositeLoss(nn.Module):
             return f"terms: {', '.join(self.terms)}; on the meta device, no values yet"
         if distributed.is_sharded(self.exponents):
             return f"terms: {', '.join(self.terms)}; sharded: read .weights on every rank"
-        weights, units = self.weights.tolist(), self.units.tolist()
-        width = max(len("term"), *(len(t) for t in self.terms))
-        rows = [f"{'term':<{width}}  weight  ratio to base  exponent{'' if self.meter is None else '      unit'}"]
-        for i, (term, weight) in enumerate(zip(self.terms, weights, strict=True)):
-            ratio = weight / weights[0] if weights[0] else math.nan if weight == 0 else math.inf
-            shown = self.exponents[i - 1].item() if i else 0.0
-            unit = "" if self.meter is None else f"  {units[i]:8.4g}"
-            note = " (base)" if i == 0 else ""
-            rows.append(f"{term:<{width}}  {weight:6.4f}  {ratio:13.4g}  {shown:8.5g}{unit}{note}")
+        units = None if self.meter is None else self.units.tolist()
+        rows = readout.table(self.terms, self.weights.tolist(), [0.0, *self.exponents.tolist()], units)
         if self.scale != 1.0:
             rows.append(f"scale {self.scale:g}")
         if self._frozen:
@@ -603,14 +505,8 @@ class CompositeLoss(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves as any module, but ``.half()`` and the like leave the exponents float32: bfloat16 ones never move."""
-
-        def keep_precision(tensor: Tensor) -> Tensor:
-            moved = fn(tensor)
-            too_narrow = tensor.is_floating_point() and moved.dtype.itemsize < 4
-            return tensor.to(device=moved.device) if too_narrow else moved
-
         narrow = self.exponents.detach()
-        super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(at_least_float32(fn), recurse)  # type: ignore[no-untyped-call]
         if narrow.dtype == torch.float32 and self.exponents.dtype == torch.float64 and self._is_at_start(narrow):
             # The start exactly, not rounded to float32 on the way.
             self.reset_parameters() if self.meter is None else self._reset_exponents()
@@ -622,18 +518,9 @@ class CompositeLoss(nn.Module):
         return bool(torch.equal(exponents.cpu(), torch.tensor(self._init_exponents, dtype=exponents.dtype)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy of the criterion alone measures its units where the original does.
-
-        In a copy of a whole model, it measures at the copied parameters.
-        """
+        """A copy of the criterion alone measures where the original does; within that of a model, at the model's."""
         named = [] if memo or self.meter is None else self.meter.settings.named
-        memo |= {id(one): one for one in named}
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
-        for one in named:
-            del memo[id(one)]  # or a model that comes next in a tuple would share them with its copy
-        return twin
+        return copy_but(self, named, memo)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is not attached to the optimizer the original was attached to."""
@@ -650,58 +537,31 @@ class CompositeLoss(nn.Module):
         return checkpoint.encode(self._kind, self.terms, self._frozen)
 
     def set_extra_state(self, saved: Tensor) -> None:
-        found = checkpoint.decode(saved)
-        if checkpoint.order(found, self._kind, self.terms) is not None:  # Transformers loads tensors as they come
-            raise ValueError(
-                f"The checkpoint's loss terms are {quoted(found['terms'])}, in this order; this criterion's are "
-                f"{quoted(self.terms)}. Give them in the checkpoint's order, or load with load_state_dict, which sorts."
-            )
-        if found["frozen"]:
+        if checkpoint.read_frozen(saved, self._kind, self.terms):
             self.freeze()
         elif self._frozen:
             self.unfreeze()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        error_msgs: list[str] = rest[-1]
         names, values = prefix + "_extra_state", prefix + "exponents"
         if names not in state_dict and values not in state_dict:
             if not prefix:
                 error_msgs.append(f"The state holds nothing of a {self._kind}: is it another module's?")
                 return
-            where = f"{type(self).__name__} {prefix.rstrip('.')!r}"
-            health.warn(self, health.NoSavedState, where=where)
+            health.warn(self, health.NoSavedState, where=f"{type(self).__name__} {prefix.rstrip('.')!r}")
             return
         if names not in state_dict:
             health.warn(self, health.NoSavedNames, terms=quoted(self.terms))
             state_dict[names] = self.get_extra_state()
         try:
-            found = checkpoint.decode(state_dict[names])
-            order = checkpoint.order(found, self._kind, self.terms)
+            checkpoint.prepare(state_dict, prefix, self._kind, self.terms, self._saved_by_term())
         except ValueError as error:
             error_msgs.append(str(error))
             return
-        for key, reorder in self._saved_by_term().items():
-            saved = state_dict.get(prefix + key)
-            if isinstance(saved, Tensor) and order is not None:
-                saved = distributed.shard_like(distributed.unshard(saved)[reorder(order)], saved)
-            if isinstance(saved, Tensor) and saved.dtype.itemsize < 4:
-                saved = saved.float()
-            if saved is not None:
-                state_dict[prefix + key] = saved
-        state_dict[names] = checkpoint.encode(self._kind, self.terms, found["frozen"])
         self._loading = True
         try:
-            super()._load_from_state_dict(
-                state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-            )
+            super()._load_from_state_dict(state_dict, prefix, *rest)
         finally:
             self._loading = False
 
@@ -709,32 +569,6 @@ class CompositeLoss(nn.Module):
         """The saved tensors that have an entry per term, each with how the terms' order indexes it."""
         auxiliary = {"exponents": lambda order: [i - 1 for i in order[1:]]}
         return auxiliary if self.meter is None else auxiliary | saved_units("meter.")
-
-
-def check_signal(signal: object, raw: bool) -> tuple[Signal, HeldOut | None]:
-    """What moves the exponents and, if it is held-out data, how far."""
-    if signal is None:
-        signal = "loss" if raw else "held_out"
-    if signal == "held_out":
-        signal = HeldOut()
-    if isinstance(signal, HeldOut):
-        if raw:
-            raise ValueError("signal='held_out' compares gradients, so it needs units='gradient'.")
-        return "held_out", signal
-    if signal != "loss":
-        raise ValueError(f"signal must be 'loss', 'held_out' or a trainonce.HeldOut; got {signal!r}.")
-    return "loss", None
-
-
-def make_meter(terms: int, units: object, held_out: HeldOut | None, dtype: torch.dtype) -> UnitMeter | None:
-    """What measures the units; None for raw ones."""
-    if units == "raw":
-        return None
-    if units == "gradient":
-        units = GradientUnits()
-    if not isinstance(units, GradientUnits):
-        raise ValueError(f"units must be 'raw', 'gradient' or a trainonce.GradientUnits; got {units!r}.")
-    return UnitMeter(terms, units, held_out, dtype)
 
 
 def _zero_loss(exponents: nn.Parameter) -> Tensor:

@@ -137,6 +137,26 @@ def stack(terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[int
     return losses
 
 
+def keep_finite(
+    terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[int, ...] | None
+) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None, list[str]]:
+    """Those of the losses that are finite, which they are, and the names of the others; reads back from the device.
+
+    The others are left out before they enter the graph. Multiplying by zero later would not do: zero times the infinite
+    slope of a bad loss is NaN in the model.
+    """
+    apart = list(given.unbind()) if isinstance(given, Tensor) else given
+    if not apart:
+        return given, where, []
+    finite = torch.isfinite(stack(terms, [loss.detach() for loss in apart], where)).tolist()
+    if all(finite):
+        return given, where, []
+    index = range(len(terms)) if where is None else where
+    kept = [loss for loss, ok in zip(apart, finite, strict=True) if ok]
+    bad = [terms[i] for i, ok in zip(index, finite, strict=True) if not ok]
+    return kept, tuple(i for i, ok in zip(index, finite, strict=True) if ok), bad
+
+
 def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> list[Tensor | None]:
     if losses is None:
         table = named

@@ -15,9 +15,9 @@ from trainonce.readback import Readback, is_capturing
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from trainonce.attachment import Attachment
     from trainonce.composite import CompositeLoss
@@ -43,6 +43,20 @@ class CallWatch:
     def needs_backward(self) -> bool:
         """Whether backward passes are to be counted as calls: none was seen outside torch.compile so far."""
         return not self._eager and self.calls <= 10 * PATIENCE
+
+    def follow(self, exponents: nn.Parameter, count: Callable[[], None]) -> None:
+        """Count calls by their backward passes until the first one outside torch.compile.
+
+        A compiled call runs none of the Python that counts; the hook of a gradient still does.
+        """
+
+        def after_backward(_: Tensor) -> None:
+            if self.needs_backward:
+                count()
+            else:
+                handle.remove()
+
+        handle = exponents.register_post_accumulate_grad_hook(after_backward)  # type: ignore[no-untyped-call]
 
     def count(self, criterion: CompositeLoss, *, eager: bool) -> None:
         self._eager |= eager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class StartingBuffers(nn.Module):
@@ -48,3 +51,14 @@ def materialise(value: Tensor, dtype: torch.dtype, start: Tensor | float) -> Ten
     if getattr(value, "_is_hf_initialized", False):
         return wide
     return torch.as_tensor(start, dtype=wide.dtype, device=wide.device).expand_as(wide).clone()
+
+
+def at_least_float32(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A change of tensors, as ``nn.Module._apply`` takes it, that moves them but makes none narrower than float32."""
+
+    def keep_precision(tensor: Tensor) -> Tensor:
+        moved = change(tensor)
+        too_narrow = tensor.is_floating_point() and moved.dtype.itemsize < 4
+        return tensor.to(device=moved.device) if too_narrow else moved
+
+    return keep_precision

@@ -12,6 +12,8 @@ from trainonce.units import rule
 from trainonce.units.buffers import StartingBuffers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from trainonce.units.settings import HeldOut
 
 KEEP = 0.9  # what is kept of the running means at a measurement
@@ -66,3 +68,24 @@ class HeldOutDrift(StartingBuffers):
 
     def set_extra_state(self, saved: Tensor) -> None:
         (self.last,) = saved.tolist()
+
+
+def checked(loss: Callable[[], Tensor] | None, places: Collection[Tensor]) -> Callable[[], Tensor] | None:
+    """The held-out loss for a measurement, with its result checked. ``places``: tensors that the user named."""
+    if loss is None:
+        return None
+    if places:
+        raise RuntimeError(
+            "held_out compares gradients at parameters, but this call measures at the tensors that share named. "
+            "Name parameters with GradientUnits(shared=...), or leave out held_out."
+        )
+
+    def evaluate() -> Tensor:
+        value = loss()
+        if not isinstance(value, Tensor) or value.dim() != 0 or not value.requires_grad:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            found += " without one" if isinstance(value, Tensor) and not value.requires_grad else ""
+            raise TypeError(f"held_out needs a function that returns a scalar loss with a gradient; got {found}.")
+        return value
+
+    return evaluate

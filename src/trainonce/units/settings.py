@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GradientUnits", "HeldOut"]
 
+Signal = Literal["loss", "held_out"]
+
 TRAVEL = 4.0  # of a run
 TRAVEL_PER_FOLD = 0.3  # of every factor e in the steps, where the run's length is not known
 
@@ -109,3 +111,29 @@ class HeldOut:
             return travel * math.log((now + 1) / (last + 1))
         passed = min(now, self.steps) - min(last, self.steps)  # a run that is longer than said drifts no further
         return (TRAVEL if self.travel is None else self.travel) * passed / self.steps
+
+
+def check_signal(signal: object, raw: bool) -> tuple[Signal, HeldOut | None]:
+    """What moves the exponents and, if it is held-out data, how far."""
+    if signal is None:
+        signal = "loss" if raw else "held_out"
+    if signal == "held_out":
+        signal = HeldOut()
+    if isinstance(signal, HeldOut):
+        if raw:
+            raise ValueError("signal='held_out' compares gradients, so it needs units='gradient'.")
+        return "held_out", signal
+    if signal != "loss":
+        raise ValueError(f"signal must be 'loss', 'held_out' or a trainonce.HeldOut; got {signal!r}.")
+    return "loss", None
+
+
+def check_units(units: object) -> GradientUnits | None:
+    """How units are measured; None for raw ones."""
+    if units == "raw":
+        return None
+    if units == "gradient":
+        return GradientUnits()
+    if not isinstance(units, GradientUnits):
+        raise ValueError(f"units must be 'raw', 'gradient' or a trainonce.GradientUnits; got {units!r}.")
+    return units
