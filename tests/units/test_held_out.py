@@ -174,6 +174,16 @@ def test_freeze_stops_the_drift():
     assert criterion.exponents.tolist() == before
 
 
+def test_weights_frozen_from_the_start_do_not_drift():
+    model, criterion, optimizer = make()
+    criterion.freeze()
+    for x in batches(3):
+        criterion.held_out(lambda: pytest.fail("evaluated"))
+        train(model, criterion, optimizer, [x])
+    assert criterion.exponents.tolist() == [0, 0]
+    assert (criterion.weights > 0).all()
+
+
 @pytest.mark.parametrize("options", [{"units": "raw"}, {"signal": "loss"}])
 def test_criteria_that_have_no_use_for_it_ignore_it(options):
     """So that a loop works with any criterion, as a study needs it."""

@@ -188,15 +188,22 @@ def test_the_weights_of_the_sum_follow_whatever_changes_them():
         return torch.stack(torch.autograd.grad(criterion(losses), losses))
 
     train(model, criterion, optimizer, [x])
+    before = slopes() / 2
     for change in (
-        lambda: None,
         lambda: criterion.exponents.detach().fill_(0.7),
         lambda: criterion.meter.peaks.mul_(torch.tensor([[1.0, 2.0]], dtype=torch.float64)),
+        lambda: criterion.meter.norms.mul_(torch.tensor([[1.0, 0.5]], dtype=torch.float64)),
+        lambda: criterion.meter.risen.fill_(0.5),
+        lambda: criterion.meter.asked.fill_(-1.0),
+        lambda: criterion.meter.norms[0].fill_(math.nan),
+        lambda: criterion.meter.raw.fill_(1.0),
         lambda: criterion.load_state_dict(criterion.state_dict() | {"exponents": torch.tensor([-1.0, 1.0])}),
         lambda: criterion.reset_parameters(),
     ):
         change()
         torch.testing.assert_close(slopes(), criterion.weights * criterion.total)
+        assert not torch.equal(slopes(), before)
+        before = slopes()
 
 
 def test_freeze_holds_the_units():
@@ -460,9 +467,10 @@ def test_a_resumed_run_is_the_same_bit_for_bit(cut):
     assert_same(whole[1].state_dict(), second[1].state_dict())
 
 
+@pytest.mark.parametrize("lacking", [True, False])
 @pytest.mark.parametrize("attached", [True, False])
 @pytest.mark.parametrize("cut", [7, 13, 22, 33])
-def test_a_resumed_run_measures_at_the_same_layers_bit_for_bit(cut, attached):
+def test_a_resumed_run_measures_at_the_same_layers_bit_for_bit(cut, attached, lacking):
     """While layers are frozen and unfrozen, and batches lack the term that has a head of its own."""
     data = batches(40)
 
@@ -478,7 +486,7 @@ def test_a_resumed_run_measures_at_the_same_layers_bit_for_bit(cut, attached):
             model.trunk[0].requires_grad_(step < 10 or step > 20)
             losses = model(data[step])
             optimizer.zero_grad()
-            criterion(losses | ({"twice": None} if step % 3 == 1 else {})).backward()
+            criterion(losses | ({"twice": None} if lacking and step % 3 == 1 else {})).backward()
             optimizer.step()
 
     whole, first, second = new(), new(), new()
