@@ -315,6 +315,9 @@ def test_without_attach_the_calls_are_counted():
         criterion(model(x)).backward()
     assert criterion.meter.steps == 3
     assert (criterion.units[1:] != 1).all()
+    criterion.freeze()
+    criterion(model(x))
+    assert criterion.meter.steps == 3
 
 
 # What is odd about a batch
