@@ -194,7 +194,7 @@ BROKEN = f"{TASKS}:troubled"
         (["compare", TASK, "--plans", "grid", "--plans", "uniform,grid"], r"The plan 'grid' is given twice\."),
         (
             ["compare", TASK, "--plans", ","],
-            r"There is no plan to compare: name some, such as --plans one-shot grid uniform\.",
+            r"There is no plan to compare: name some, such as --plans units one-shot grid\.",
         ),
         (["compare", TASK, "--set", "lr"], r"--set takes key=value; got 'lr'\."),
         (["compare", TASK, "--set", "rate=1"], r"The task 'line' has no setting 'rate'"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainonce.study import Record, Study, Task
 
 #: The plans of a comparison that names none.
-PLANS = ("one-shot", "grid", "uniform", "base", "final", "replay")
+PLANS = ("units", "one-shot", "grid", "uniform", "base", "final", "replay")
 
 
 @dataclasses.dataclass(frozen=True)

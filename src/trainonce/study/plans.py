@@ -295,6 +295,10 @@ def _one_shot(task: Task, /, **settings: Any) -> list[Weighting]:
     return [_learned_weighting(task, settings)]
 
 
+def _units(task: Task, /, **settings: Any) -> list[Weighting]:
+    return [_learned_weighting(task, {"units": "gradient", **settings})]
+
+
 def _scout(task: Task, /, **settings: Any) -> list[Weighting]:
     names = [field.name for field in dataclasses.fields(Scouted)]
     unknown = next((key for key in settings if key not in names), None)
@@ -433,6 +437,7 @@ PLANS = {
     "one-shot": PlanType(
         "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
     ),
+    "units": PlanType("learned", _units, "gradient units in one run, as one-shot(units=gradient)"),
     "scout": PlanType("learned", _scout, "gradient units, with branches that lower a term where that is better"),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
