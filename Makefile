@@ -6,12 +6,13 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 # Without it bfloat16 matrix products crash on some CPUs; elsewhere it changes nothing below AVX-512.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
-.PHONY: help demo check test adapters docs lint types bench clean
+.PHONY: help demo check test adapters cluster docs lint types bench clean
 help:
 	@echo "make demo       compare learned weights with a grid on digits: a table and a page, in about a minute"
 	@echo "make check      lint, types, the quick tests of the core: the inner loop, about a minute"
 	@echo "make test       lint, types, all tests, the code of README and docs"
 	@echo "make adapters   Lightning, Hugging Face, Accelerate, loggers: the same checks for each, and their pages"
+	@echo "make cluster    studies on a Ray cluster of two nodes on this machine, and what goes wrong there"
 	@echo "make docs       the site, in docs/_build/index.html"
 	@echo "make bench      step time over a plain weighted sum (some minutes)"
 
@@ -28,6 +29,10 @@ help:
 
 .venv/ready-adapters: .venv/ready
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[adapters]"
+	@touch $@
+
+.venv/ready-cluster: .venv/ready
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e ".[cluster]"
 	@touch $@
 
 .venv/ready-docs: .venv/ready
@@ -49,6 +54,10 @@ test: lint types
 
 adapters: .venv/ready-adapters
 	TRAINONCE_ADAPTERS=1 $(BIN)/python -m pytest tests/integrations docs/how-to/trainers docs/tutorials/lightning.md src/trainonce/integrations --table docs/how-to/trainers/table.md
+
+cluster: export OMP_NUM_THREADS ?= 1
+cluster: .venv/ready-cluster
+	TRAINONCE_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -m "not slow"
 
 docs: .venv/ready-docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -14,6 +14,8 @@ collect_ignore = ["docs/conf.py", "docs/_ext", "docs/_build"]
 if not with_adapters:
     collect_ignore += ["tests/integrations"]
     collect_ignore += [f"src/trainonce/integrations/{name}.py" for name in ("lightning", "transformers", "accelerate")]
+if "TRAINONCE_CLUSTER" not in os.environ:  # so do clusters: make cluster
+    collect_ignore += ["tests/cluster"]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],

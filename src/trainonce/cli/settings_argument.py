@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainonce.cli.problem import Problem
+from trainonce.study.executors.options import TAKES
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +32,8 @@ def with_settings(task: Task, asked: argparse.Namespace) -> Task:
     if asked.steps is not None:
         settings["steps"] = asked.steps
     if asked.data_root is not None:
-        settings["data_root"] = str(asked.data_root)
+        far = asked.executor in TAKES  # where the working directory is another one
+        settings["data_root"] = str(asked.data_root.absolute() if far else asked.data_root)
     return task.using(**settings)
 
 

@@ -11,6 +11,7 @@
         spent.json       what the trial has cost so far that no record counts; removed when it has ended
         pictures/        PNG files that the report shows
     logs/KEY.txt     what a trial printed
+    incoming/KEY/    files of a trial that trains elsewhere, on their way into its folder
     report.html      the report, with figures/, summary.json and trials.csv
 """
 
@@ -24,6 +25,7 @@ MANIFEST = "study.json"
 CLAIMS = "claims"
 TRIALS = "trials"
 LOGS = "logs"
+INCOMING = "incoming"
 
 # In a trial's folder
 HISTORY = "history.jsonl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -64,10 +63,3 @@ def _cost(task: Task, job: Job, store: Store, start: float, fraction: float) -> 
     saved = (folder / layout.CHECKPOINT).stat().st_mtime
     seconds = max(0.0, now - max(start, saved))  # another machine's clock may have dated it in the future
     return max(0.0, min(1.0, fraction) - kept.steps / total), seconds
-
-
-def describe_exit(code: int | None) -> str:
-    """A sentence about a trial's process that ended with this exit code."""
-    reason = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-    hint = " Was memory short?" if code == -signal.SIGKILL else ""
-    return f"The trial's process died ({reason}).{hint}"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.study.executors import worker_process
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.deaths import death_record, describe_exit
+from trainonce.study.executors.deaths import death_record
+from trainonce.study.executors.exits import describe_exit
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.schedule import POLL

@@ -49,7 +49,7 @@ def main(
         with contextlib.suppress(OSError):
             pipe.send(event)
 
-    _redirect_output(store.log(job.key))
+    redirect_output(store.log(job.key))
     try:
         task = sent.load()
     except OtherTaskError as error:
@@ -61,9 +61,9 @@ def main(
     os._exit(0)  # whatever threads or processes the task has left behind
 
 
-def _redirect_output(path: Path) -> None:
+def redirect_output(path: Path) -> None:
     """Write what the task prints to its log and not into the study's display."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     with path.open("wb") as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.sent_task import OtherTaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from trainonce.study.executors.run_trial import Notify
@@ -27,16 +25,18 @@ if TYPE_CHECKING:
 class Assignment:
     """What a worker must know to train a trial; it can be pickled.
 
-    ``sent`` says where the worker finds the task: see :meth:`SentTask.move` where its files lie elsewhere there.
-    ``environment``: variables to set before the task is loaded.
+    ``sent`` says where the worker finds the task; :meth:`move` where its files lie elsewhere there.
     """
 
     sent: SentTask
     job: Job
     device: str
     threads: int
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     version: str = trainonce.__version__
+
+    def move(self, origin: Path, place: Path) -> Assignment:
+        """The same for a machine where the files of the folder ``origin`` lie in ``place``."""
+        return dataclasses.replace(self, sent=self.sent.move(origin, place))
 
 
 def train(assignment: Assignment, folder: Path, source: Path | None = None, notify: Notify | None = None) -> Event:
@@ -51,7 +51,6 @@ def train(assignment: Assignment, folder: Path, source: Path | None = None, noti
             f"The worker on {socket.gethostname()} has trainonce {trainonce.__version__}, the study has "
             f"{assignment.version}: install the same on all machines.",
         )
-    os.environ.update(assignment.environment)
     torch.set_num_threads(assignment.threads)
     try:
         task = assignment.sent.load()

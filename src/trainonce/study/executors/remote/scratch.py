@@ -1,0 +1,86 @@
+"""The folder in which a worker trains a trial, and how its files get there and back.
+
+It has the layout of a store with this trial alone, and the history of another where the weighting needs one. So a file
+has the same path from either folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from trainonce.study import layout
+from trainonce.study.executors.remote import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trainonce.study.executors.base import Job
+    from trainonce.study.executors.remote.pieces import Batch, Piece
+    from trainonce.study.store import Store
+
+
+def trial_path(key: str) -> str:
+    """The folder of a trial, from that of a store."""
+    return f"{layout.TRIALS}/{key}"
+
+
+def log_path(key: str) -> str:
+    """What a trial printed, from the folder of a store."""
+    return f"{layout.LOGS}/{key}.txt"
+
+
+def names_of(key: str, folder: Path) -> list[str]:
+    """All files of a trial in a store or a worker's folder."""
+    trial = trial_path(key)
+    found = [f"{trial}/{name}" for name in pieces.names_in(folder / trial)]
+    return [*found, *([log_path(key)] if (folder / log_path(key)).is_file() else [])]
+
+
+def checkpoint_names(key: str, folder: Path) -> list[str]:
+    """What a trial needs to go on elsewhere. The checkpoint comes last: with it the others are there."""
+    names = [f"{trial_path(key)}/{name}" for name in (layout.HISTORY, layout.SPENT, layout.CHECKPOINT)]
+    return [name for name in names if (folder / name).is_file()]
+
+
+def pieces_for(job: Job, store: Store) -> Iterator[Piece]:
+    """What the store has for a worker: a checkpoint with its files, what the trial has cost, another's history."""
+    names = names_of(job.key, store.path)
+    if not (store.folder(job.key) / layout.CHECKPOINT).is_file():
+        names = [name for name in names if name == f"{trial_path(job.key)}/{layout.SPENT}"]
+    if job.source is not None:
+        names.append(f"{trial_path(job.source)}/{layout.HISTORY}")
+    for name in names:
+        yield from pieces.cut(store.path, name)
+
+
+class Incoming:
+    """Files that arrive from workers: beside the trials until a batch is complete, then in their place at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(self, key: str, piece: Piece) -> None:
+        if not piece.name.startswith((trial_path(key) + "/", log_path(key))):
+            raise ValueError(f"A worker sends the files of its trial {key}; got {piece.name!r}.")
+        pieces.write(self._folder(key), piece)
+
+    def place(self, key: str, batch: Batch) -> None:
+        """Move a complete batch into the store; if it is all that there is, remove what the trial had before."""
+        if batch.whole:
+            for name in set(names_of(key, self._store.path)) - set(batch.names):
+                (self._store.path / name).unlink()
+        for name in batch.names:
+            target = self._store.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._folder(key) / name, target)
+        self.discard(key)
+
+    def discard(self, key: str) -> None:
+        """Remove what arrived, and was not complete."""
+        shutil.rmtree(self._folder(key), ignore_errors=True)
+
+    def _folder(self, key: str) -> Path:
+        return self._store.path / layout.INCOMING / key

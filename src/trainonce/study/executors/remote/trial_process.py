@@ -1,0 +1,168 @@
+"""A trial in a process of its own on a worker: the worker stays, and the trial gives back all memory when it ends.
+
+The worker itself loads neither torch nor the task: both are loaded once, in the server that its processes are forked
+from. So what belongs to the trial passes through it as bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainonce.study import layout
+from trainonce.study.executors.exits import describe_exit
+from trainonce.study.executors.parent_watch import end_with_parent
+from trainonce.study.executors.remote import pieces, scratch
+from trainonce.study.executors.remote.pieces import Batch, Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from multiprocessing.connection import Connection
+
+POLL = 0.2  # seconds between two looks at the checkpoint
+PAUSE = 10.0  # seconds between two checkpoints that are sent, at least
+SHARE = 20  # and at least so many times what sending the last one has taken
+
+
+class Packed(NamedTuple):
+    """An event, pickled, and whether it is the last."""
+
+    content: bytes
+    last: bool
+
+
+class Died(NamedTuple):
+    """The trial's process ended without its last event; a sentence."""
+
+    message: str
+
+
+Message = Packed | Piece | Batch | Died  # what a worker sends
+
+
+class Given(NamedTuple):
+    """What a worker is given for a trial.
+
+    ``assignment`` is pickled. ``preload`` names modules to load once. The files of the task were in ``origin``, and are
+    in ``place`` on this machine. ``environment``: variables to set for the trial.
+    """
+
+    key: str
+    assignment: bytes
+    preload: tuple[str, ...] = ()
+    origin: str | None = None
+    place: str | None = None
+    environment: Mapping[str, str] = types.MappingProxyType({})
+
+
+def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
+    """Train in a process of its own, and yield what the driver must know: progress, files, the last event.
+
+    :param files: For the trial, as :func:`~trainonce.study.executors.remote.scratch.pieces_for` makes them.
+    """
+    folder, process = Path(tempfile.mkdtemp(prefix="trainonce-")), None
+    try:
+        for piece in files:
+            pieces.write(folder, piece)
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        process = _start(given, folder, theirs)
+        theirs.close()
+        last = yield from _follow(process, ours, folder, given.key)
+        yield from _send(folder, scratch.names_of(given.key, folder), whole=True)
+        yield last
+    finally:
+        if process is not None and process.is_alive():
+            process.kill()
+            process.join()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(given: Given, folder: Path, pipe: Connection) -> Any:
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trainonce.study.executors.remote.assignment", *given.preload])
+    process = context.Process(target=main, args=(given, str(folder), pipe), name=f"trial {given.key}", daemon=False)
+    engine, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        process.start()  # without loading the script of this process, which is the engine's
+    finally:
+        sys.modules["__main__"] = engine
+    return process
+
+
+def _follow(process: Any, pipe: Connection, folder: Path, key: str) -> Generator[Message, None, Message]:
+    """Yield progress and checkpoints until the trial has ended; returns what it ends with."""
+    checkpoint = folder / scratch.trial_path(key) / layout.CHECKPOINT
+    sent, after = 0, 0.0
+    while True:
+        ready = pipe.poll(POLL)
+        alive = process.is_alive()
+        try:
+            message = Packed(*pipe.recv()) if ready or pipe.poll() else None
+        except (EOFError, OSError):
+            message, alive = None, False
+        if message is None and not alive:
+            process.join()
+            return Died(describe_exit(process.exitcode))
+        if message is not None and message.last:
+            process.join(5)
+            return message
+        if message is not None:
+            yield message
+        inode = _inode(checkpoint)
+        if inode not in (0, sent) and time.monotonic() > after:
+            start, sent = time.monotonic(), inode
+            yield from _send(folder, scratch.checkpoint_names(key, folder), whole=False)
+            after = time.monotonic() + max(PAUSE, SHARE * (time.monotonic() - start))
+
+
+def _send(folder: Path, names: list[str], *, whole: bool) -> Iterator[Piece | Batch]:
+    for name in names:
+        yield from pieces.cut(folder, name)
+    yield Batch(tuple(names), whole)
+
+
+def _inode(path: Path) -> int:
+    """What tells a checkpoint from the one before, which it has replaced; 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def main(given: Given, folder: str, pipe: Connection) -> None:
+    """The life of a trial's process."""
+    from trainonce.study.executors.base import Event  # here: the worker itself must not load torch
+    from trainonce.study.executors.remote.assignment import train
+    from trainonce.study.executors.worker_process import redirect_output
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(last=lambda: shutil.rmtree(folder, ignore_errors=True))
+    redirect_output(Path(folder, scratch.log_path(given.key)))
+    os.environ.update(given.environment)
+    assignment = pickle.loads(given.assignment)
+    if given.origin is not None and given.place is not None:
+        os.chdir(given.place)
+        sys.path.insert(0, given.place)
+        assignment = assignment.move(Path(given.origin), Path(given.place))
+
+    def send(event: Event) -> None:
+        with contextlib.suppress(OSError):
+            pipe.send((pickle.dumps(event), event.kind != "beat"))
+
+    source = assignment.job.source
+    other = None if source is None else Path(folder, scratch.trial_path(source))
+    trial = Path(folder, scratch.trial_path(given.key))
+    send(train(assignment, trial, other, notify=lambda *progress: send(Event("beat", progress))))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # whatever threads or processes the task has left behind

@@ -1,0 +1,86 @@
+"""Tasks for the tests on clusters, in a file that travels to the workers."""
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from trainonce.study import InputError, task
+
+TERMS = ("fit", "small")
+
+
+def note(path, *words):
+    """Append a line, in one write, to a file that tests read: all workers of the tests see one file system."""
+    if path:
+        with open(path, "ab", buffering=0) as file:
+            file.write((" ".join(map(str, words)) + "\n").encode())
+
+
+@task(terms=TERMS, metric="error", direction="minimize")
+def steady(trial, *, notes="", steps=10, pause=0.0, save_every=0, megabytes=0, trouble="", seed_of_trouble=0):
+    """Fits a number, slowly where asked, with checkpoints where asked; and gets into trouble where asked."""
+    saved = trial.restore()
+    done = saved["step"] if saved else 0
+    worker = multiprocessing.parent_process()
+    note(notes, trial.dir.name, trial.seed, done, worker.pid if worker else 0, time.time())
+    w = torch.nn.Parameter(torch.tensor([float(trial.seed)]))
+    criterion = trial.criterion()
+    optimizer = torch.optim.SGD([w], lr=0.05)
+    trial.attach(optimizer)
+    if saved:
+        with torch.no_grad():
+            w.copy_(saved["w"])
+        criterion.load_state_dict(saved["criterion"])
+        optimizer.load_state_dict(saved["optimizer"])
+    if trial.seed == seed_of_trouble:
+        _get_into(trouble, trial)
+    for step in range(done + 1, steps + 1):
+        optimizer.zero_grad()
+        criterion(fit=(w - 3).square().sum(), small=w.square().sum()).backward()
+        optimizer.step()
+        time.sleep(pause)
+        trial.report(step, error=(w - 3).abs().item())
+        if trial.should_prune():
+            return None
+        if save_every and step % save_every == 0:
+            states = {"criterion": criterion.state_dict(), "optimizer": optimizer.state_dict()}
+            trial.save({"step": step, "w": w.detach().clone(), **states})
+    print("a last word")
+    if megabytes:
+        (trial.dir / "large.bin").write_bytes(os.urandom(1 << 20) * megabytes)
+    error = (w - 3).abs().item()
+    return {"validation/error": error, "test/error": error}
+
+
+def _get_into(trouble, trial):
+    match trouble:
+        case "kill worker":
+            os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
+            time.sleep(60)
+        case "die":
+            print("a word before the trouble", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            raise ZeroDivisionError("the divisor was 0")
+        case "input":
+            raise InputError("The data is not where it should be.")
+
+
+class Start(NamedTuple):
+    """What a training noted when it started."""
+
+    key: str
+    seed: int
+    done: int
+    worker: int
+    when: float
+
+
+def starts(path):
+    lines = Path(path).read_text().splitlines() if Path(path).exists() else []
+    return [Start(key, *map(int, numbers), float(when)) for key, *numbers, when in map(str.split, lines)]
