@@ -67,7 +67,7 @@ def check_once(made, count):
     assert not list((made.store.path / "incoming").iterdir())
 
 
-def test_a_worker_that_is_killed_goes_on_from_the_checkpoint(steady, cluster):
+def test_a_worker_that_is_killed_goes_on_from_the_checkpoint(steady, shared_cluster):
     made = steady(seeds=1, steps=40, pause=0.1, save_every=5)
 
     def kill():
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_goes_on_from_the_checkpoint(steady, cluster):
         os.kill(starts(made)[0].worker, signal.SIGKILL)
 
     with Meanwhile(kill):
-        made.run(executor="ray", options={"address": cluster.address}, show=False)
+        made.run(executor="ray", options={"address": shared_cluster.address}, show=False)
     check_once(made, 1)
     assert [start.done >= 5 for start in starts(made)] == [False, True]
     (record,) = records(made.store.path)
@@ -98,9 +98,9 @@ def test_a_node_that_is_removed_in_the_middle_of_a_trial_costs_what_came_after_t
     assert found[2].done >= 5
 
 
-def test_a_trial_that_kills_each_of_its_workers_is_a_failure_at_last(steady, cluster):
+def test_a_trial_that_kills_each_of_its_workers_is_a_failure_at_last(steady, shared_cluster):
     made = steady(seeds=2, trouble="kill worker", seed_of_trouble=1)
-    made.run(executor="ray", options={"address": cluster.address}, show=False)
+    made.run(executor="ray", options={"address": shared_cluster.address}, show=False)
     found = {record.seed: record for record in records(made.store.path)}
     assert [found[0].status, found[1].status] == ["done", "failed"]
     assert found[1].error["type"] == "WorkerDied"
@@ -158,12 +158,12 @@ def check_nothing_repeated(made):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, cluster):
+def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, shared_cluster):
     """At random moments: of its start for every second kill, and of its trials for the others."""
     seeds, rng, progress = 4 * kills, random.Random(kills), [0]
     made = steady(["uniform", "base", "one-shot"], seeds=seeds, steps=20, pause=0.02)
     for number in range(kills):
-        process, before = start_driver(made, cluster, seeds), len(starts(made))
+        process, before = start_driver(made, shared_cluster, seeds), len(starts(made))
         if number % 2 == 0:
             time.sleep(rng.uniform(0.5, 8.0))
         else:
@@ -175,20 +175,20 @@ def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, cluster):
         progress.append(len(records(made.store.path)))
     assert progress == sorted(progress)
     assert progress[-1] > 0
-    assert start_driver(made, cluster, seeds).wait(300) == 0
+    assert start_driver(made, shared_cluster, seeds).wait(300) == 0
     check_once(made, 3 * seeds)
     check_nothing_repeated(made)
 
 
-def test_two_drivers_on_one_store_share_the_work(steady, cluster):
+def test_two_drivers_on_one_store_share_the_work(steady, shared_cluster):
     made = steady(["uniform", "base", "one-shot"], seeds=6, steps=20, pause=0.02)
-    pair = [start_driver(made, cluster, 6) for _ in range(2)]
+    pair = [start_driver(made, shared_cluster, 6) for _ in range(2)]
     assert [process.wait(200) for process in pair] == [0, 0]
     check_once(made, 18)
     assert len(starts(made)) == 18
 
 
-def test_a_full_disk_where_the_store_is_stops_the_study_in_one_sentence(steady, cluster, monkeypatch):
+def test_a_full_disk_where_the_store_is_stops_the_study_in_one_sentence(steady, shared_cluster, monkeypatch):
     from trainonce.study.executors.remote import pieces
 
     def full(folder, piece):
@@ -199,5 +199,5 @@ def test_a_full_disk_where_the_store_is_stops_the_study_in_one_sentence(steady, 
     with pytest.raises(
         StoppedError, match=r"^The files of a trial cannot be written to \S+: No space left on device\.$"
     ):
-        made.run(executor="ray", options={"address": cluster.address}, show=False)
+        made.run(executor="ray", options={"address": shared_cluster.address}, show=False)
     assert records(made.store.path) == []

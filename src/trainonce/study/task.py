@@ -67,6 +67,7 @@ class Task(Splits):
     ignore_files: tuple[str, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     made: float = dataclasses.field(default_factory=time.time, compare=False)
+    ranks: int = 1
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
         return self.function(trial, **copy.deepcopy(dict(self.settings)))
@@ -107,6 +108,12 @@ class Task(Splits):
                 settings[key] = float(value)  # lr=1 and lr=1.0 are the same training
         return dataclasses.replace(self, settings={**self.settings, **settings})
 
+    def over(self, ranks: int) -> Task:
+        """The task with trainings over so many processes each, on one machine or several: see the executor ``ray``."""
+        if not (isinstance(ranks, int) and ranks >= 1):
+            raise ValueError(f"ranks is how many processes train together, at least 1; got {ranks!r}.")
+        return dataclasses.replace(self, ranks=ranks)
+
     def files_edited_since(self) -> list[str]:
         """The files of the task that were edited after it was made: this process has loaded them as they were."""
         paths = map(Path, bytes_of(self.function, self.ignore_files)) if self.version is None else ()
@@ -126,8 +133,9 @@ class Task(Splits):
         metric = [self.metric, self.direction, self.select, self.report]
         content: list[Any] = [self.name, self.terms, metric, self.describe_settings(describer)]
         content += [self.version] if self.version is not None else self._describe_code(describer)
-        if torchrun.world_size() > 1:  # each process has a batch of its own, so their number is a setting, too
-            content.append(torchrun.world_size())
+        size = max(torchrun.world_size(), self.ranks)
+        if size > 1:  # each process has a batch of its own, so their number is a setting, too
+            content.append(size)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def describe_settings(self, describer: Describer) -> dict[str, Any]:

@@ -120,8 +120,11 @@ def dismiss() -> None:
             announce(None)
 
 
-def follow(task: Task | None, device: str) -> int:
-    """Train whatever the first process announces, until it announces the end. Without a task there will be nothing."""
+def follow(task: Task | None, device: str, history: Path | None = None) -> int:
+    """Train whatever the first process announces, until it announces the end. Without a task there will be nothing.
+
+    :param history: The folder with the history that the weighting needs, where the first one's is on another machine.
+    """
     from trainonce.study.random_states import seed_everything
     from trainonce.study.trial import Trial
 
@@ -131,7 +134,7 @@ def follow(task: Task | None, device: str) -> int:
             return int(task is None)
         assert task is not None
         with tempfile.TemporaryDirectory() as folder:
-            where = None if source is None else Path(source)
+            where = history or (None if source is None else Path(source))
             trial = Trial(task, weighting, seed, dir=Path(folder), device=device, source=where)
             seed_everything(seed)
             with contextlib.suppress(InputError):  # the first process meets the same error and reports it

@@ -20,6 +20,7 @@ from trainonce.errors import StoppedError
 from trainonce.extras import require
 from trainonce.study.executors import ray_worker
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.ray_ranks import Ranks
 from trainonce.study.executors.remote.assignment import Assignment
 from trainonce.study.executors.remote.driver_store import DriverStore
 from trainonce.study.executors.remote.pieces import Batch, Piece
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainonce.study.executors.tools import Tools
+    from trainonce.study.record import Record
     from trainonce.study.store import Store
     from trainonce.study.task import Task
 
@@ -49,6 +51,9 @@ class _Running:
 
     job: Job
     stream: Any  # of what its worker sends
+    given: Given
+    files: list[Any]
+    ranks: Ranks | None = None
     fraction: float = 0.0
     deaths: int = 0
 
@@ -125,12 +130,17 @@ class Ray:
         """How many trials fit into the cluster as it is now."""
         if time.monotonic() - self._asked >= CAPACITY_AGE:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-            self._asked, self._room = time.monotonic(), sum(map(self._fit, nodes))
+            self._asked, self._room = time.monotonic(), sum(map(self._fit, nodes)) // self._task.ranks
         return self._room
 
+    @property
+    def _wanted(self) -> dict[str, float]:
+        """What a training asks for, by Ray's names."""
+        return {name: amount for name, amount in (("CPU", self._cpus), ("GPU", self._gpus)) if amount}
+
     def _fit(self, node: dict[str, float]) -> int:
-        wanted = [("CPU", self._cpus), ("GPU", self._gpus)]
-        return int(min((node.get(name, 0.0) / amount + 1e-6 for name, amount in wanted if amount), default=MANY))
+        fits = (node.get(name, 0.0) / amount + 1e-6 for name, amount in self._wanted.items())
+        return int(min(fits, default=MANY))
 
     # The protocol
 
@@ -149,13 +159,19 @@ class Ray:
             self._ended.append((job.key, event))
             return
         self._incoming.discard(job.key)
-        self._running[job.key] = _Running(job, self._submit(job))
+        self._running[job.key] = self._submit(job)
 
-    def _submit(self, job: Job) -> Any:
+    def _submit(self, job: Job, deaths: int = 0) -> _Running:
         assignment = Assignment(self._sent, job, self._device, threads=max(1, int(self._cpus)))
         origin = None if self._folder is None else str(self._folder.origin)
         given = Given(job.key, pickle.dumps(assignment), tuple(self._preload), origin)
-        return self._remote.remote(given, [self._ray.put(piece) for piece in pieces_for(job, self._store)])
+        files = [self._ray.put(piece) for piece in pieces_for(job, self._store)]
+        if self._task.ranks == 1:
+            return _Running(job, self._remote.remote(given, files), given, files, deaths=deaths)
+        ranks = Ranks(self._ray, self._task.ranks, self._wanted)
+        first = given._replace(environment=ranks.environment(0))
+        stream = self._remote.options(**ranks.options(0)).remote(first, files)
+        return _Running(job, stream, given, files, ranks, deaths=deaths)
 
     def events(self) -> Iterator[tuple[str, Event]]:
         ended, self._ended = self._ended, []
@@ -165,12 +181,37 @@ class Ray:
         streams = {running.stream: running for running in self._running.values()}
         ready, _ = self._ray.wait(list(streams), timeout=0 if ended else POLL, num_returns=1, fetch_local=False)
         for stream in ready:
-            running = streams[stream]
-            if (event := self._receive(running)) is not None:
-                if event.kind != "beat":
-                    del self._running[running.job.key]
-                    self._driver.release(running.job.key)
-                yield running.job.key, event
+            yield from self._pass_on(streams[stream], self._receive(streams[stream]))
+        for running in [running for running in self._running.values() if running.ranks is not None]:
+            yield from self._pass_on(running, self._check_ranks(running))
+
+    def _pass_on(self, running: _Running, event: Event | None) -> Iterator[tuple[str, Event]]:
+        """The event for the runner; the last one ends the trial, while its worker stays for others."""
+        if event is None:
+            return
+        if event.kind != "beat":
+            del self._running[running.job.key]
+            self._driver.release(running.job.key)
+            if running.ranks is not None:
+                running.ranks.stop()
+        yield running.job.key, event
+
+    def _cancel(self, running: _Running) -> None:
+        """End a trial's processes, and their workers."""
+        with contextlib.suppress(Exception):
+            self._ray.cancel(running.stream, force=True)
+        if running.ranks is not None:
+            running.ranks.stop()
+
+    def _check_ranks(self, running: _Running) -> Event | None:
+        """What to do if another process of a trial has failed, and the first one has not noticed."""
+        assert running.ranks is not None
+        if (found := running.ranks.failure()) is None:
+            return None
+        text, died = found
+        if died:
+            return self._restart(running, text)
+        return self._driver.record_death(running.job, "ProcessDied", text, running.fraction, self._device)
 
     def _receive(self, running: _Running) -> Event | None:
         """Take the next message of a trial; the event that it amounts to, if any."""
@@ -183,6 +224,9 @@ class Ray:
             return self._answer(running, error)
         try:
             match pickle.loads(message.content) if isinstance(message, Packed) else message:
+                case ray_worker.Meeting() as meeting:
+                    assert running.ranks is not None
+                    running.ranks.start_others(running.given, running.files, meeting)
                 case Piece() as piece:
                     self._incoming.write(key, piece)
                 case Batch() as batch:
@@ -190,7 +234,7 @@ class Ray:
                 case Died(text):
                     return self._driver.record_death(running.job, "ProcessDied", text, running.fraction, self._device)
                 case Event("end", record):
-                    return self._driver.record(record)
+                    return self._driver.record(_with_others(record, running.ranks))
                 case Event("beat", (step, total, _)) as event:
                     running.fraction = step / total if total else 1.0
                     return event
@@ -223,13 +267,13 @@ class Ray:
         if running.deaths > RETRIES:
             text = f"The trial's worker died {running.deaths} times, the last time because: {why}"
             return self._driver.record_death(running.job, "WorkerDied", text, running.fraction, self._device)
-        running.stream = self._submit(running.job)
+        self._cancel(running)
+        self._running[running.job.key] = self._submit(running.job, running.deaths)
         return None
 
     def stop(self) -> None:
         for running in self._running.values():
-            with contextlib.suppress(Exception):
-                self._ray.cancel(running.stream, force=True)
+            self._cancel(running)
         self._ray.shutdown()  # which ends what still runs for this driver, and a cluster that was started for it
         for key in self._running:
             self._incoming.discard(key)
@@ -237,6 +281,14 @@ class Ray:
 
 
 MANY = 1_000_000
+
+
+def _with_others(record: Record, ranks: Ranks | None) -> Record:
+    """The record; of a failure, with what the other processes of the trial said."""
+    if ranks is None or record.status != "failed" or record.error is None:
+        return record
+    error = {**record.error, "message": record.error["message"] + ranks.last_words()}
+    return dataclasses.replace(record, error=error)
 
 
 def _check_answer(address: str) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import socket
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainonce.extras import require
 from trainonce.study.executors.remote import trial_process
+from trainonce.study.executors.remote.pieces import Piece
+from trainonce.study.executors.remote.scratch import log_path
+from trainonce.study.executors.remote.trial_process import Died
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,9 +20,52 @@ if TYPE_CHECKING:
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")  # Ray sets them for each task
 
 
-def train(given: Given, files: Sequence[Any]) -> Iterator[Message]:
+class Meeting(NamedTuple):
+    """Where the first process of a trial can be reached by the others."""
+
+    host: str
+    port: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"MASTER_ADDR": self.host, "MASTER_PORT": str(self.port)}
+
+
+def train(given: Given, files: Sequence[Any]) -> Iterator[Message | Meeting]:
     """Ray sends what this yields. ``files`` are references to their pieces."""
-    place = None if given.origin is None else os.getcwd()  # where Ray has put the files of the task
+    if "RANK" in given.environment:
+        meeting = _meeting()
+        yield meeting
+        given = given._replace(environment={**given.environment, **meeting.environment})
+    yield from trial_process.run(_here(given), _fetch(files))
+
+
+def follow(given: Given, files: Sequence[Any]) -> str:
+    """Train beside the first process of a trial; what went wrong, in a sentence, or nothing."""
+    log, last = b"", None
+    for last in trial_process.run(_here(given), _fetch(files)):
+        if isinstance(last, Piece) and last.name == log_path(given.key):
+            log = (log + last.content)[-4000:]
+    if not isinstance(last, Died):
+        return ""
+    lines = log.decode(errors="replace").strip().splitlines()
+    return f"{last.message} {lines[-1] if lines else ''}".strip()
+
+
+def _here(given: Given) -> Given:
+    """The same with what this machine has: the files of the task, and the devices that Ray has set aside."""
+    place = None if given.origin is None else os.getcwd()  # where Ray has put the files
     devices = {name: os.environ[name] for name in VISIBLE if name in os.environ}
-    given = given._replace(place=place, environment={**devices, **given.environment})
-    yield from trial_process.run(given, map(require("ray", "Ray", "ray").get, files))
+    return given._replace(place=place, environment={**devices, **given.environment})
+
+
+def _fetch(files: Sequence[Any]) -> Iterator[Piece]:
+    return map(require("ray", "Ray", "ray").get, files)
+
+
+def _meeting() -> Meeting:
+    """This machine's address, and a port that is free now."""
+    host = require("ray", "Ray", "ray").util.get_node_ip_address()
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return Meeting(host, listener.getsockname()[1])

@@ -33,6 +33,10 @@ EXECUTORS: dict[str, Callable[[Task, Store, Tools, list[str]], Executor]] = {
 }
 
 
+#: Those that train a trial over several processes.
+RANKS = ("ray",)
+
+
 @dataclasses.dataclass(frozen=True)
 class Tools:
     """How to run: by which executor, how many trials at a time, on which devices, processes started in which way."""
@@ -63,6 +67,11 @@ class Tools:
                 f"There is no executor {executor!r}; there are: {quoted(EXECUTORS)}.{did_you_mean(executor, EXECUTORS)}"
             )
         check_options(executor or "processes", options or {})
+        if task.ranks > 1 and executor not in RANKS:
+            raise ValueError(
+                f"A training over {task.ranks} processes needs the executor {quoted(RANKS)}; without it, start the "
+                "command with torchrun."
+            )
         if executor in TAKES:
             return cls._of_cluster(executor, task, workers, device, options or {})
         devices = (device,) if device is not None else tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
     from multiprocessing.connection import Connection
 
+    from trainonce.study.executors.base import Event
+
 POLL = 0.2  # seconds between two looks at the checkpoint
 PAUSE = 10.0  # seconds between two checkpoints that are sent, at least
 SHARE = 20  # and at least so many times what sending the last one has taken
@@ -62,7 +64,7 @@ class Given(NamedTuple):
     preload: tuple[str, ...] = ()
     origin: str | None = None
     place: str | None = None
-    environment: Mapping[str, str] = types.MappingProxyType({})
+    environment: Mapping[str, str] = {}
 
 
 def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
@@ -89,7 +91,7 @@ def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
 
 def _start(given: Given, folder: Path, pipe: Connection) -> Any:
     context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainonce.study.executors.remote.assignment", *given.preload])
+    context.set_forkserver_preload(["trainonce.study.executors.remote.ranks", *given.preload])
     process = context.Process(target=main, args=(given, str(folder), pipe), name=f"trial {given.key}", daemon=False)
     engine, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
     try:
@@ -141,8 +143,7 @@ def _inode(path: Path) -> int:
 
 def main(given: Given, folder: str, pipe: Connection) -> None:
     """The life of a trial's process."""
-    from trainonce.study.executors.base import Event  # here: the worker itself must not load torch
-    from trainonce.study.executors.remote.assignment import train
+    from trainonce.study.executors.remote.ranks import train  # here: the worker itself must not load torch
     from trainonce.study.executors.worker_process import redirect_output
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -155,14 +156,13 @@ def main(given: Given, folder: str, pipe: Connection) -> None:
         sys.path.insert(0, given.place)
         assignment = assignment.move(Path(given.origin), Path(given.place))
 
-    def send(event: Event) -> None:
+    def send(event: Event | None) -> None:
         with contextlib.suppress(OSError):
-            pipe.send((pickle.dumps(event), event.kind != "beat"))
+            pipe.send((pickle.dumps(event), event is None or event.kind != "beat"))
 
     source = assignment.job.source
     other = None if source is None else Path(folder, scratch.trial_path(source))
-    trial = Path(folder, scratch.trial_path(given.key))
-    send(train(assignment, trial, other, notify=lambda *progress: send(Event("beat", progress))))
+    send(train(assignment, Path(folder, scratch.trial_path(given.key)), other, send))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads or processes the task has left behind
