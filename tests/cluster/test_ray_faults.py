@@ -180,6 +180,38 @@ def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, shared_cl
     check_nothing_repeated(made)
 
 
+def test_ctrl_c_ends_the_trainings_and_keeps_what_is_done(steady, shared_cluster):
+    made = steady(seeds=2, steps=1000, pause=0.1)
+    task = f"{_cluster_tasks.__file__}:steady"
+    given = ["run", task, "--steps", "1000", "--set", "pause=0.1", "--set", f"notes={made.task.settings['notes']}"]
+    given += ["--executor", "ray", "--address", shared_cluster.address, "--out", str(made.store.path)]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *given]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: starts(made))
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert error.strip() == "Stopped. Finished trials are kept: the same command goes on from there."
+    wait_for(lambda: not is_alive(starts(made)[0].worker), seconds=20)
+    assert records(made.store.path) == []
+
+
+INTERRUPTIBLE = """
+import signal, sys
+from trainonce import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts without it
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def is_alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_two_drivers_on_one_store_share_the_work(steady, shared_cluster):
     made = steady(["uniform", "base", "one-shot"], seeds=6, steps=20, pause=0.02)
     pair = [start_driver(made, shared_cluster, 6) for _ in range(2)]

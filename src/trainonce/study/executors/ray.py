@@ -71,6 +71,7 @@ class Ray:
         self._cpus, self._gpus = tools.options.get("cpus", 1.0), tools.options.get("gpus", 0.0)
         self._running: dict[str, _Running] = {}
         self._ended: list[tuple[str, Event]] = []
+        self._groups: list[Any] = []  # placement groups that are free
         self._asked, self._room = -CAPACITY_AGE, 0
         address = tools.options.get("address") or os.environ.get("RAY_ADDRESS") or "local"
         self._connect(address)
@@ -116,8 +117,8 @@ class Ray:
                 given["runtime_env"] = {"working_dir": folder}
             try:
                 ray.init(**given)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise _no_answer(address, error) from None
+            except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+                raise _no_answer(address, error, TOKEN) from None
 
     def _check_room(self, address: str) -> None:
         if self._capacity() or ("max_concurrent" in self._tools.options and address != "local"):
@@ -168,7 +169,8 @@ class Ray:
         files = [self._ray.put(piece) for piece in pieces_for(job, self._store)]
         if self._task.ranks == 1:
             return _Running(job, self._remote.remote(given, files), given, files, deaths=deaths)
-        ranks = Ranks(self._ray, self._task.ranks, self._wanted)
+        group = self._groups.pop() if self._groups else None
+        ranks = Ranks(self._ray, self._task.ranks, self._wanted, group)
         first = given._replace(environment=ranks.environment(0))
         stream = self._remote.options(**ranks.options(0)).remote(first, files)
         return _Running(job, stream, given, files, ranks, deaths=deaths)
@@ -192,9 +194,15 @@ class Ray:
         if event.kind != "beat":
             del self._running[running.job.key]
             self._driver.release(running.job.key)
-            if running.ranks is not None:
-                running.ranks.stop()
+            self._leave(running.ranks, event)
         yield running.job.key, event
+
+    def _leave(self, ranks: Ranks | None, event: Event) -> None:
+        """Keep the workers of a trial over several processes for the next one, unless some may still be training."""
+        if ranks is not None and event.kind == "end" and event.content.status != "failed":
+            self._groups.append(ranks.group)
+        elif ranks is not None:
+            ranks.stop()
 
     def _cancel(self, running: _Running) -> None:
         """End a trial's processes, and their workers."""
@@ -301,8 +309,11 @@ def _check_answer(address: str) -> None:
             raise _no_answer(address, error) from None
 
 
-def _no_answer(address: str, error: Exception) -> StoppedError:
-    return StoppedError(f"No Ray cluster answers at {address!r}: {_first_line(error)}")
+def _no_answer(address: str, error: Exception, hint: str = "") -> StoppedError:
+    return StoppedError(f"No Ray cluster answers at {address!r}: {_first_line(error)}{hint}")
+
+
+TOKEN = " A cluster that asks for a token needs RAY_AUTH_MODE=token here, too."  # of which Ray says nothing itself
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,18 +26,19 @@ class Ranks:
 
     :param ray: The module.
     :param wanted: What each process needs, by Ray's names.
+    :param group: The placement group of a trial that has ended, whose workers are warm; by default a new one.
     """
 
-    def __init__(self, ray: Any, size: int, wanted: dict[str, float]) -> None:
+    def __init__(self, ray: Any, size: int, wanted: dict[str, float], group: Any = None) -> None:
         self._ray, self._size, self._wanted = ray, size, wanted
-        self._group = ray.util.placement_group([wanted] * size, strategy="PACK")
+        self.group = group or ray.util.placement_group([wanted] * size, strategy="PACK")
         self._others: list[Any] = []
         self._failure: tuple[float, str] | None = None
 
     def options(self, rank: int) -> dict[str, Any]:
         """Where Ray puts a process."""
         kind = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-        return {"scheduling_strategy": kind(self._group, placement_group_bundle_index=rank)}
+        return {"scheduling_strategy": kind(self.group, placement_group_bundle_index=rank)}
 
     def environment(self, rank: int) -> dict[str, str]:
         """What torchrun would set. Ray shows each process its own GPUs alone, so each is the first one there."""
@@ -82,5 +83,5 @@ class Ranks:
         return list(ended)
 
     def stop(self) -> None:
-        """End all processes."""
-        self._ray.util.remove_placement_group(self._group)
+        """End all processes, and their workers."""
+        self._ray.util.remove_placement_group(self.group)
