@@ -159,15 +159,15 @@ def check_nothing_repeated(made):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, shared_cluster):
-    """At random moments: of its start for every second kill, and of its trials for the others."""
+    """At random moments: of its start for every second kill, and after its first record for the others."""
     seeds, rng, progress = 4 * kills, random.Random(kills), [0]
     made = steady(["uniform", "base", "one-shot"], seeds=seeds, steps=20, pause=0.02)
     for number in range(kills):
-        process, before = start_driver(made, shared_cluster, seeds), len(starts(made))
+        process = start_driver(made, shared_cluster, seeds)
         if number % 2 == 0:
             time.sleep(rng.uniform(0.5, 8.0))
         else:
-            wait_for(lambda before=before: len(starts(made)) > before)
+            wait_for(lambda: len(records(made.store.path)) > progress[-1])
             time.sleep(rng.uniform(0.0, 3.0))
         assert process.poll() is None, "the study is too small: it ended before it was killed often enough"
         process.kill()
