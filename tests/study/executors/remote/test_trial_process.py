@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import socket
 import subprocess
 import sys
 
@@ -61,7 +62,8 @@ def test_files_come_before_the_record_and_all_arrive(tmp_path):
 def test_a_process_that_dies_says_how_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     monkeypatch.setattr("tempfile.tempdir", None)
-    os.mkdir(tmp_path / "scratch")
+    left = tmp_path / "scratch" / f"trainonce-{socket.gethostname()}-{2**22 + 1}-x"  # of a worker that was killed
+    left.mkdir(parents=True)
     made = study(tmp_path / "out", _tasks.troubled, plans=["uniform"], seeds=1, how="exit", seed=0)
     job = job_of(made)
     *_, last = trial_process.run(given(made, job), [])

@@ -7,11 +7,13 @@ from. So what belongs to the trial passes through it as bytes.
 from __future__ import annotations
 
 import contextlib
+import glob
 import multiprocessing
 import os
 import pickle
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -72,7 +74,7 @@ def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
 
     :param files: For the trial, as :func:`~trainonce.study.executors.remote.scratch.pieces_for` makes them.
     """
-    folder, process = Path(tempfile.mkdtemp(prefix="trainonce-")), None
+    folder, process = _make_folder(), None
     try:
         for piece in files:
             pieces.write(folder, piece)
@@ -87,6 +89,26 @@ def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
             process.kill()
             process.join()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_folder() -> Path:
+    """A folder for a trial, named after this machine and worker; those of workers that were killed are removed."""
+    start = f"trainonce-{socket.gethostname()}-"
+    for path in Path(tempfile.gettempdir()).glob(f"{glob.escape(start)}*"):
+        number = path.name.removeprefix(start).partition("-")[0]
+        if number.isdecimal() and not _is_alive(int(number)):
+            shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{start}{os.getpid()}-"))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def _start(given: Given, folder: Path, pipe: Connection) -> Any:
