@@ -12,8 +12,8 @@ import torch
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.options import CONCURRENT, TAKES, check_options
 from trainonce.study.executors.processes import Processes
-from trainonce.study.executors.stacked import Stacked
 from trainonce.study.executors.ray import Ray
+from trainonce.study.executors.stacked import Stacked
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.text import did_you_mean, quoted
 
