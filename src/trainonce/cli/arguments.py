@@ -150,7 +150,7 @@ def _task_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 
 def _executor_arguments(parser: argparse.ArgumentParser) -> None:
-    known = ", ".join(["processes", *TAKES])
+    known = ", ".join(["processes", "stacked", *TAKES])
     parser.add_argument("--executor", metavar="NAME", help=f"what runs the trainings: {known} (default: processes)")
     group = parser.add_argument_group("on a cluster")
     group.add_argument("--ranks", type=count, default=1, help="processes of one training (default: 1); ray")
