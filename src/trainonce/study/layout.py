@@ -7,6 +7,7 @@
     claims           empty; its bytes are locked: one for each running trial, for the manifest and for the records
     trials/KEY/      a trial's own folder
         history.jsonl    losses and weights of every step
+        curves.bin       the same as figures draw it, the means of successive steps; written when the trial has ended
         checkpoint.pt    where an interrupted trial goes on; removed when it has ended
         spent.json       what the trial has cost so far that no record counts; removed when it has ended
         pictures/        PNG files that the report shows
@@ -29,6 +30,7 @@ INCOMING = "incoming"
 
 # In a trial's folder
 HISTORY = "history.jsonl"
+CURVES = "curves.bin"
 CHECKPOINT = "checkpoint.pt"
 SPENT = "spent.json"
 PICTURES = "pictures"

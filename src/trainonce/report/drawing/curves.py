@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from trainonce.history import History
 from trainonce.study import layout
+from trainonce.study.store import curves as thinned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainonce.study.record import Record
+    from trainonce.study.store.curves import Columns
     from trainonce.study.summary import Outcome, Summary
 
-POINTS = 250  # of a curve, at most
-
-#: The columns of a :class:`~trainonce.History`, thinned; ``rows`` says how many rows each value is the mean of.
-Columns = dict[str, Tensor]
+KEPT = 1024  # thinned histories, so that the figures of a plan read them once; each has some 40 kB
 
 
 class Curve(NamedTuple):
@@ -40,25 +37,22 @@ def read_history(summary: Summary, record: Record) -> Columns | None:
     """The columns of a trial's history, each value the mean of some successive steps; None where there is none."""
     if summary.path is None:
         return None
-    path = Path(summary.path) / layout.TRIALS / record.key / layout.HISTORY
+    folder = Path(summary.path) / layout.TRIALS / record.key
+    return _read(folder, *(_state(folder / name) for name in (layout.HISTORY, layout.CURVES)))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _read(folder: Path, *states: tuple[int, int]) -> Columns | None:
+    return thinned.read(folder)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """What changes with a file."""
     try:
-        state = path.stat()
-        return _load(path, state.st_mtime_ns, state.st_size)
-    except (OSError, ValueError):
-        return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _load(path: Path, changed: int, size: int) -> Columns | None:
-    columns = History.load(path).tensors()
-    count = len(columns["step"])
-    if not count:
-        return None
-    table = torch.stack([column.double() for column in columns.values()])
-    table = torch.where(table.isfinite(), table, math.nan)
-    width = math.ceil(count / POINTS)
-    blocks = functional.pad(table, (0, -count % width), value=math.nan).reshape(len(table), -1, width)
-    return dict(zip(columns, blocks.nanmean(2), strict=True)) | {"rows": (~blocks[0].isnan()).sum(1).double()}
+        found = path.stat()
+    except OSError:
+        return 0, -1
+    return found.st_mtime_ns, found.st_size
 
 
 def read_histories(summary: Summary, outcome: Outcome) -> list[Columns]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
 from trainonce.study.record import NEWEST, NewerFormatError, Record, as_json, check_format, format_of
-from trainonce.study.store import lines, locks, plans
+from trainonce.study.store import curves, lines, locks, plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,7 +104,12 @@ class Store:
         return {record.key: record for record in records}.get(key)
 
     def append(self, record: Record) -> None:
-        """Add a record: wholly or not at all, and on the disk when this returns."""
+        """Add a record: wholly or not at all, and on the disk when this returns.
+
+        Before it, the history of a trial that has ended is thinned for the figures: see :mod:`.curves`.
+        """
+        if record.status != "failed":
+            curves.write(self.folder(record.key))
         line = json.dumps(as_json(record.to_json()), allow_nan=False).encode() + b"\n"
         try:
             with locks.lock(self.claims, RECORDS_BYTE, wait=True), self.trials.open("r+b", buffering=0) as file:
