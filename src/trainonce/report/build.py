@@ -79,7 +79,7 @@ def write_data(summary: Summary) -> None:
 def _data(summary: Summary, trials: Sequence[tables.TrialRow], content: Any) -> dict[str, bytes]:
     return {
         layout.TABLE: tables.to_csv(tables.columns(summary, trials)),
-        layout.SUMMARY: _encode(export.to_json(content, indent=1) + "\n"),
+        layout.SUMMARY: _encode(export.to_lines(content)),
     }
 
 

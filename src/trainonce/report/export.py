@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainonce.study import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainonce.study.summary import Outcome, Row, Summary
     from trainonce.study.tables import TrialRow
@@ -92,6 +92,17 @@ def _null_nonfinite(value: Any) -> Any:
     return [_null_nonfinite(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def to_json(content: Any, indent: int | None = None) -> str:
+def to_json(content: Any) -> str:
     """JSON text; values that JSON does not know become strings."""
-    return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False, default=str)
+    return json.dumps(content, allow_nan=False, ensure_ascii=False, default=str)
+
+
+def to_lines(content: Mapping[str, Any]) -> str:
+    """The same with a line for each entry, and for each element of a list: the encoder in C knows no indent."""
+    return "{\n" + ",\n".join(f" {to_json(key)}: {_lines(value)}" for key, value in content.items()) + "\n}\n"
+
+
+def _lines(value: Any) -> str:
+    if not isinstance(value, list) or not value:
+        return to_json(value)
+    return "[\n" + ",\n".join(f"  {to_json(one)}" for one in value) + "\n ]"

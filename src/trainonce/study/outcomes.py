@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections import Counter
@@ -40,21 +41,21 @@ class Outcome:
         """In how many seeds it diverged."""
         return len(self.lost)
 
-    @property
+    @functools.cached_property
     def ended(self) -> frozenset[int]:
         """The seeds that have a result, divergence included."""
         return frozenset(self.report) | self.lost
 
-    @property
+    @functools.cached_property
     def select_mean(self) -> float:
         return statistics.fmean(self.select.values()) if self.select else math.nan
 
-    @property
+    @functools.cached_property
     def mean(self) -> float:
         """The mean of the reported metric."""
         return statistics.fmean(self.report.values()) if self.report else math.nan
 
-    @property
+    @functools.cached_property
     def standard_deviation(self) -> float:
         return standard_deviation(list(self.report.values()))
 
@@ -66,7 +67,7 @@ class Outcome:
         )
         return dataclasses.replace(self, records=records, select=select, report=report)  # type: ignore[arg-type]
 
-    @property
+    @functools.cached_property
     def weights(self) -> list[float]:
         """The mean of the last weights."""
         last = [record.weights for record in self.records.values() if record.weights]
@@ -116,7 +117,8 @@ def comparable(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], frozenset[in
     kept = sorted(outcomes, key=lambda o: -len(o.ended & usual))
     while 2 * len(common := usual.intersection(*(o.ended for o in kept))) < len(usual):
         kept.pop()
-    return [o for o in outcomes if any(o is other for other in kept)], common
+    left = {id(o) for o in kept}
+    return [o for o in outcomes if id(o) in left], common
 
 
 def best_of_each_seed(outcomes: Sequence[Outcome], seeds: Sequence[int], task: TaskInfo) -> Outcome:

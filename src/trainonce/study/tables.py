@@ -29,11 +29,11 @@ class TrialRow(NamedTuple):
 
 def trial_rows(summary: Summary) -> list[TrialRow]:
     """The records that the study's plans use, plan by plan; records of other plans or earlier tasks are left out."""
-    plans, order = _plans_by_key(summary), [plan["name"] for plan in summary.plans]
+    plans, order = _plans_by_key(summary), {plan["name"]: place for place, plan in enumerate(summary.plans)}
     kept = [record for record in summary.records if record.key in plans]
     last = {record.key: index for index, record in enumerate(kept)}
     found = [TrialRow(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
-    return sorted(found, key=lambda t: (order.index(t.plans[0]), t.record.weighting.label, t.record.seed))
+    return sorted(found, key=lambda t: (order[t.plans[0]], t.record.weighting.label, t.record.seed))
 
 
 def _plans_by_key(summary: Summary) -> dict[str, list[str]]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 KEPT = 1024  # thinned histories, so that the figures of a plan read them once; each has some 40 kB
 
+#: A trial's folder, and when its history and the thinned copy were written, with their sizes: they are read once.
+States = tuple[Path, tuple[int, int], tuple[int, int]]
+
 
 class Curve(NamedTuple):
     """A quantity over steps: its mean over the seeds, and the lowest and the highest of them."""
@@ -35,15 +38,18 @@ class Curve(NamedTuple):
 
 def read_history(summary: Summary, record: Record) -> Columns | None:
     """The columns of a trial's history, each value the mean of some successive steps; None where there is none."""
-    if summary.path is None:
-        return None
-    folder = Path(summary.path) / layout.TRIALS / record.key
-    return _read(folder, *(_state(folder / name) for name in (layout.HISTORY, layout.CURVES)))
+    return None if summary.path is None else _read(_states(summary, record))
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _read(folder: Path, *states: tuple[int, int]) -> Columns | None:
-    return thinned.read(folder)
+def _read(states: States) -> Columns | None:
+    return thinned.read(states[0])
+
+
+def _states(summary: Summary, record: Record) -> States:
+    assert summary.path is not None
+    folder = Path(summary.path) / layout.TRIALS / record.key
+    return folder, _state(folder / layout.HISTORY), _state(folder / layout.CURVES)
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -59,6 +65,20 @@ def read_histories(summary: Summary, outcome: Outcome) -> list[Columns]:
     """The histories of an outcome, one for each seed that has one."""
     found = [read_history(summary, record) for _, record in sorted(outcome.records.items())]
     return [columns for columns in found if columns is not None]
+
+
+def loss_curve(summary: Summary, outcome: Outcome, term: str) -> Curve | None:
+    """One term's loss over steps. The histories of an outcome are read once for all terms."""
+    records = sorted(outcome.records.items())
+    states = tuple(_states(summary, record) for _, record in records) if summary.path is not None else ()
+    return _loss_curves(states, summary.task.terms)[term] if states else None
+
+
+@functools.lru_cache(maxsize=KEPT // 4)
+def _loss_curves(states: tuple[States, ...], terms: tuple[str, ...]) -> dict[str, Curve | None]:
+    """The losses of some trials: four lists of at most 250 numbers for each term."""
+    runs = [columns for state in states if (columns := thinned.read(state[0])) is not None]
+    return {term: curve(runs, f"loss/{term}") for term in terms}
 
 
 def curve(runs: Sequence[Mapping[str, Tensor]], column: str) -> Curve | None:

@@ -97,8 +97,8 @@ def draw_against_grid(
     ours, reference = summary.one_shot, summary.reference
     learned = line(ours.chosen) if ours else None
     best = line(reference.chosen) if reference else None
-    others = [o for row in summary.rows if row.kind == "set" for o in row.outcomes]
-    grey = [c for o in others if (reference is None or o is not reference.chosen) and (c := line(o)) is not None]
+    others, every = fixed_choices(summary)
+    grey = [c for o in others if (c := line(o)) is not None]
     if learned is None and best is None and not grey:
         raise NothingToDrawError(lacking)
     with style.panel(axes) as axes:
@@ -108,7 +108,8 @@ def draw_against_grid(
             draw_within(axes, curve, COLOURS["set"], "fixed weights", linewidth=0.9, alpha=0.7)
         if grey:
             middle = sorted(grey, key=lambda c: c.mean[-1])[len(grey) // 2]
-            ends += end_label(middle, f"{len(grey)} fixed weights", COLOURS["set"])
+            count = f"{len(grey)} fixed weights" if len(others) == every else f"{len(grey)} of {every} fixed weights"
+            ends += end_label(middle, count, COLOURS["set"])
         if best is not None and reference is not None:
             draw_within(axes, best, INK, "reference", linewidth=2, zorder=3)
             ends += end_label(best, plans.label(reference, summary.rows), INK)
@@ -118,6 +119,24 @@ def draw_against_grid(
         band = describe_band(learned.seeds) if learned is not None else "means over the seeds"
         finish(axes, ends, title, f"{what}{' (log scale)' if logarithmic else ''}; {band}")
     return style.root(axes)
+
+
+GREY = 60  # lines of fixed choices: more would hide each other, and fill the page
+
+
+def fixed_choices(summary: Summary) -> tuple[list[Outcome], int]:
+    """The fixed choices to draw beside the reference, and how many there are.
+
+    Of very many, evenly from the best to the worst result; those without a result are not drawn.
+    """
+    reference = summary.reference
+    every = [o for row in summary.rows if row.kind == "set" for o in row.outcomes if o.records]
+    others = [o for o in every if reference is None or o is not reference.chosen]
+    if len(others) <= GREY:
+        return others, len(others)
+    ordered = sorted(range(len(others)), key=lambda number: -summary.task.sign * others[number].mean)
+    taken = sorted(ordered[round(i * (len(others) - 1) / (GREY - 1))] for i in range(GREY))
+    return [others[number] for number in taken], len(others)
 
 
 def choose_scale(axes: Axes, whole: Sequence[Curve], others: Sequence[Curve] = ()) -> bool:

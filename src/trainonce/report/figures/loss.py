@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     part="losses",
     title="Loss {case} over steps",
     caption="The unweighted term on the training batches: {ours} with the range of their seeds, the "
-    "reference, and every other fixed choice in grey, each the mean over its seeds.",
+    "reference, and the other fixed choices in grey, each the mean over its seeds. Of very many, some are drawn, "
+    "from the best to the worst.",
     cases=each_term,
     interactive=interactive,
 )
 def loss(summary: Summary, term: str | None = None, axes: Axes | None = None) -> Figure:
-    """One term's unweighted loss over steps: learned weights, the reference, and every other fixed choice in grey.
+    """One term's unweighted loss over steps: learned weights, the reference, and other fixed choices in grey.
 
     :param term: By default the base.
     """
     term = term or summary.task.terms[0]
 
     def line(outcome: Outcome) -> Curve | None:
-        return curves.curve(curves.read_histories(summary, outcome), f"loss/{term}")
+        return curves.loss_curve(summary, outcome, term)
 
     return draw_against_grid(summary, axes, line, f"Loss: {term}", "unweighted", NO_HISTORY)

@@ -34,7 +34,7 @@ def page(
 ) -> str:
     """The whole page.
 
-    :param content: The data to embed.
+    :param content: The data to embed; of very many trials, all but the trials, which are in ``summary.json``.
     :param lacking: Why figures were left out, one sentence each.
     :param unused: How many records belong to other plans or to earlier versions of the task.
     :param plotly_source: Plotly's JavaScript, if the figures are to be interactive.
@@ -64,6 +64,7 @@ def page(
             sections.all_trials(summary, trials) + markup.paragraph(FILES, "quiet"),
         ),
     ]
+    data = content if len(trials) <= sections.LISTED else {k: v for k, v in content.items() if k != "trials"}
     title = f"{markup.escape(summary.task.name)}: learned loss weights compared"
     policy = POLICY.format(" 'unsafe-eval'; worker-src blob:" if plotly_source else "")
     scripts = f"<script>{plotly_source}</script><script>{SCRIPT}</script>" if plotly_source else ""
@@ -73,7 +74,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{title}</title>\n<link rel="icon" href="data:,">\n<style>{CSS}</style></head>\n'
         f"<body><main>\n{chr(10).join(filter(None, body))}\n</main>\n"
-        f'<script type="application/json" id="trainonce-data">{markup.script_data(export.to_json(content))}</script>\n'
+        f'<script type="application/json" id="trainonce-data">{markup.script_data(export.to_json(data))}</script>\n'
         f"{scripts}</body></html>\n"
     )
 

@@ -117,21 +117,32 @@ def health(trials: Sequence[TrialRow]) -> str:
         parts.append(
             f"<h3>Failed, {_trials(len(failed))}</h3>" + markup.paragraph(f"They will run again.{note}", "quiet")
         )
-        for trial in failed:
+        for trial in failed[:FAILED]:
             error = trial.record.error or {}
             title = f"{', '.join(trial.plans)}, {trial.record.weighting.label}, seed {trial.record.seed}: "
             title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
             parts.append(markup.details(title, f"<pre>{markup.escape(error.get('traceback') or 'no traceback')}</pre>"))
+        parts.append(_more(len(failed) - FAILED))
     diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
     if diverged:
-        names = [f"{', '.join(t.plans)}, {t.record.weighting.label}, seed {t.record.seed}" for t in diverged]
+        named = diverged[:DIVERGED]
+        names = [f"{', '.join(t.plans)}, {t.record.weighting.label}, seed {t.record.seed}" for t in named]
         shown = "".join(f"<li>{markup.escape(name)}</li>" for name in names)
         parts.append(
             f"<h3>Diverged, {_trials(len(diverged))}</h3>"
             + markup.paragraph("They ended with a metric that is not finite. It counts as their result.", "quiet")
             + f"<ul>{shown}</ul>"
+            + _more(len(diverged) - DIVERGED)
         )
     return "".join(parts) or markup.paragraph("No warnings, no failures, no divergence.")
+
+
+FAILED, DIVERGED = 30, 200  # trials that are listed; the first ones come with their tracebacks
+
+
+def _more(count: int) -> str:
+    """How many of a list are not shown, if any."""
+    return markup.paragraph(f"And {_trials(count)} more, in trials.csv." if count > 0 else "", "quiet")
 
 
 def _trials(count: int) -> str:
@@ -174,12 +185,12 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
 
 
 def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
-    """The table of all trials, which opens on a click."""
+    """The table of all trials, which opens on a click; of very many, the first."""
     task, decimals = summary.task, sentences.decimal_places(summary)
     rows = [
         ["plan", "weights or settings", "seed", "status", task.select_key, task.report_key, "last weights", "seconds"]
     ]
-    for users, record, last in trials:
+    for users, record, last in trials[:LISTED]:
         values = [record.metrics.get(key) for key in (task.select_key, task.report_key)]
         rows.append(
             [
@@ -192,8 +203,14 @@ def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
                 f"{record.seconds:.1f}",
             ]
         )
-    table = markup.details(f"All trials ({len(trials)})", markup.table(rows, "all trials", words=True))
-    return table + '<p class="on-paper">All trials are listed in trials.csv.</p>'
+    of = f"{LISTED:,} of {len(trials):,}" if len(trials) > LISTED else str(len(trials))
+    table = markup.details(f"All trials ({of})", markup.table(rows, "all trials", words=True))
+    return (
+        table + f'<p class="{"quiet" if len(trials) > LISTED else "on-paper"}">All trials are listed in trials.csv.</p>'
+    )
+
+
+LISTED = 1000  # trials on the page, in the table and in its data
 
 
 def _about(row: Row) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.report.drawing import curves, plans
 from trainonce.report.drawing.log_axis import LogScale
+from trainonce.report.drawing.over_steps import fixed_choices
 from trainonce.report.drawing.style import COLOURS, INK
 from trainonce.report.plotly import elements
 
@@ -17,19 +18,20 @@ if TYPE_CHECKING:
 def loss(summary: Summary, term: str) -> Any:
     """One term's unweighted loss over steps, every fixed choice in grey with its weights under the pointer."""
     figure = elements.new_figure(f"Loss: {term}", "unweighted; mean and range of the seeds", elements.step_axis(), {})
-    reference, seen = summary.reference, False
-    for row in (row for row in summary.rows if row.kind == "set"):
-        for outcome in row.outcomes:
-            line = curves.curve(curves.read_histories(summary, outcome), f"loss/{term}")
-            if line is not None and not (reference and outcome is reference.chosen):
-                look = {"color": COLOURS["set"], "width": 1}
-                legend = {"name": "fixed weights", "legendgroup": "fixed", "showlegend": not seen}
-                hover = f"{elements.escape(outcome.label)}: %{{y:.4g}}<extra></extra>"
-                figure.add_scatter(x=line.steps, y=line.mean, mode="lines", line=look, hovertemplate=hover, **legend)
-                seen = True
+    seen = False
+    others, every = fixed_choices(summary)
+    name = "fixed weights" if len(others) == every else f"{len(others)} of {every} fixed weights"
+    for outcome in others:
+        line = curves.loss_curve(summary, outcome, term)
+        if line is not None:
+            look = {"color": COLOURS["set"], "width": 1}
+            legend = {"name": name, "legendgroup": "fixed", "showlegend": not seen}
+            hover = f"{elements.escape(outcome.label)}: %{{y:.4g}}<extra></extra>"
+            figure.add_scatter(x=line.steps, y=line.mean, mode="lines", line=look, hovertemplate=hover, **legend)
+            seen = True
     ours = (summary.one_shot, plans.name_of_ours(summary), COLOURS["learned"])
-    for chosen, name, colour in ((reference, "reference", INK), ours):
-        line = curves.curve(curves.read_histories(summary, chosen.chosen), f"loss/{term}") if chosen else None
+    for chosen, name, colour in ((summary.reference, "reference", INK), ours):
+        line = curves.loss_curve(summary, chosen.chosen, term) if chosen else None
         if line is not None:
             elements.add_line(figure, line, name, colour, band=chosen is summary.one_shot)
     values = [v for trace in figure.data for v in trace.y if v is not None and math.isfinite(v)]
