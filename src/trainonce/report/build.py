@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +95,7 @@ def _outdated_files(folder: Path, names: list[str]) -> list[str]:
 
 def _figures_of_last_report(folder: Path) -> list[str]:
     try:
-        before = json.loads((folder / layout.SUMMARY).read_bytes())["figures"]
+        before = export.read_entry((folder / layout.SUMMARY).read_text(encoding="utf-8"), "figures")
         return [name for name in before if isinstance(name, str) and Path(name).name == name]
     except (OSError, ValueError, KeyError, TypeError):
         return []

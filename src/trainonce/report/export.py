@@ -102,6 +102,13 @@ def to_lines(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(f" {to_json(key)}: {_lines(value)}" for key, value in content.items()) + "\n}\n"
 
 
+def read_entry(text: str, key: str) -> Any:
+    """One entry of what :func:`to_lines` wrote, without reading the others, which may be thousands of trials."""
+    begin = f"\n {to_json(key)}: "
+    place = text.find(begin)
+    return json.loads(text)[key] if place < 0 else json.JSONDecoder().raw_decode(text, place + len(begin))[0]
+
+
 def _lines(value: Any) -> str:
     if not isinstance(value, list) or not value:
         return to_json(value)

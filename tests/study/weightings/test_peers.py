@@ -8,8 +8,9 @@ import torch
 import torchjd.scalarization as torchjd
 
 import trainonce
+from trainonce.study.weightings.peer_loss import PeerLoss
 from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
-from trainonce.study.weightings.peers import Peer, PeerLoss
+from trainonce.study.weightings.peers import Peer
 
 TERMS = ("a", "b", "c")
 

@@ -66,27 +66,36 @@ def section(summary: Summary, store: Store) -> str:
 
 
 def choose_trials(rows: Sequence[Row], store: Store) -> list[tuple[Record | None, Album]]:
-    """For each row the trial to show: of the lowest seed that all have, or else of the lowest that it has."""
-    albums = [
-        {seed: read_album(store.folder(record.key)) for seed, record in sorted(row.chosen.records.items())}
+    """For each row the trial to show: of the lowest seed that all have, or else of the lowest that it has.
+
+    Very many seeds may have pictures, so no more of them are read than it takes to find it.
+    """
+    folders = [
+        {s: folder for s, r in sorted(row.chosen.records.items()) if list_pictures(folder := store.folder(r.key))}
         for row in rows
     ]
-    present = [{seed: found for seed, found in of_row.items() if found.pictures or found.notes} for of_row in albums]
-    good = [{seed for seed, found in of_row.items() if found.pictures} for of_row in present]
-    common = set.intersection(*filter(None, good)) if any(good) else set()
+    first = [next((s for s, folder in of_row.items() if read_album(folder).pictures), None) for of_row in folders]
+    having = [of_row for of_row, seed in zip(folders, first, strict=True) if seed is not None]
+    shared = sorted(set.intersection(*map(set, having))) if having else []
+    common = next((s for s in shared if all(read_album(of_row[s]).pictures for of_row in having)), None)
     shown: list[tuple[Record | None, Album]] = []
-    for row, of_row, seeds in zip(rows, present, good, strict=True):
-        seed = min(common & seeds or seeds or of_row, default=None)
-        shown.append((None, Album({}, ())) if seed is None else (row.chosen.records[seed], of_row[seed]))
+    for row, of_row, own in zip(rows, folders, first, strict=True):
+        seed = min(of_row, default=None) if own is None else own if common is None else common
+        shown.append((None, Album({}, ())) if seed is None else (row.chosen.records[seed], read_album(of_row[seed])))
     return shown
+
+
+def list_pictures(folder: Path) -> list[Path]:
+    """The files in a trial's folder that should be pictures; none of them is read."""
+    try:
+        return sorted(p for p in (folder / FOLDER).iterdir() if p.suffix == ".png" and not p.name.startswith("."))
+    except OSError:
+        return []
 
 
 def read_album(folder: Path) -> Album:
     """The pictures in a trial's folder."""
-    try:
-        paths = sorted(p for p in (folder / FOLDER).iterdir() if p.suffix == ".png" and not p.name.startswith("."))
-    except OSError:
-        return Album({}, ())
+    paths = list_pictures(folder)
     pictures, notes = {}, []
     for path in paths[:SHOWN]:
         name = path.stem.encode("utf-8", "replace").decode()  # a file name need not be valid UTF-8
