@@ -34,7 +34,7 @@ def test_help_names_every_command(capsys):
         run("--help")
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in ("compare", "run", "report", "recipes", "plans", "explain"))
+    assert all(name in text for name in ("compare", "run", "summary", "report", "recipes", "plans", "explain"))
 
 
 def test_the_recipes_are_listed_with_their_cost(capsys):
@@ -95,6 +95,28 @@ def test_compare_again_runs_nothing_and_report_writes_the_page_anew(tmp_path, ca
     assert "2 of 2 trials are already in" in capsys.readouterr().out
     assert run("report", tmp_path) == 0
     assert (tmp_path / "report.html").is_file()
+
+
+def test_summary_prints_what_compare_does_or_writes_a_row_per_trial(tmp_path, capsys):
+    out, plans = tmp_path / "out", ("--plans", "uniform", "base", "--seeds", 2)
+    assert run("compare", TASK, *plans, "--out", out, "--workers", 0, "--no-report") == 0
+    compared = capsys.readouterr().out
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert run("summary", out) == 0
+    assert compared.endswith(capsys.readouterr().out)
+    assert run("summary", out, "--table", tmp_path / "mine.csv") == 0
+    assert capsys.readouterr().out == f"4 trials: {tmp_path / 'mine.csv'}\n"
+    assert (tmp_path / "mine.csv").read_bytes() == (out / "trials.csv").read_bytes()
+    assert run("summary", out, "--table", tmp_path / "mine.xlsx") == 1
+    assert f"a file that ends in .csv or .parquet; got {tmp_path / 'mine.xlsx'}." in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_parquet_file_without_pyarrow_is_one_sentence(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "study.json").write_text("{}")
+    assert run("summary", tmp_path, "--table", tmp_path / "mine.parquet") == 1
+    assert 'pip install "trainonce[parquet]"' in capsys.readouterr().err
 
 
 def test_earlier_trials_are_mentioned_where_there_are_some(tmp_path, capsys):
@@ -202,6 +224,7 @@ BROKEN = f"{TASKS}:troubled"
         (["compare", TASK, "--device", "abacus"], r"There is no device 'abacus'"),
         (["run", TASK, "--plan", "grid"], r"trainonce run trains once: 'grid' is more than one training"),
         (["report", "nowhere"], r"There is no study in nowhere"),
+        (["summary", "nowhere"], r"There is no study in nowhere"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_nothing_is_trained(arguments, sentence, tmp_path, capsys, monkeypatch):

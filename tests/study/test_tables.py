@@ -1,4 +1,4 @@
-"""The trials of a study as a table: CSV, pandas, Polars."""
+"""The trials of a study as a table: CSV, Parquet, pandas, Polars."""
 
 import csv
 import importlib
@@ -111,8 +111,34 @@ def test_a_study_has_the_tables_of_its_summary(tmp_path, monkeypatch):
 @pytest.mark.parametrize("package", ["pandas", "polars"])
 def test_a_package_that_is_not_there_is_named_with_its_pip_line(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"^This needs {package}, which is not installed: pip install {package}$"):
+    pip = rf'pip install "trainonce\[{package}\]"$'
+    with pytest.raises(ImportError, match=rf"^This needs {package}, which is not installed: {pip}"):
         getattr(mixed(), f"to_{package}")()
+
+
+def test_without_pyarrow_there_is_no_parquet_file_and_a_pip_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    pip = r'pip install "trainonce\[parquet\]"$'
+    with pytest.raises(ImportError, match=rf"^This needs pyarrow, which is not installed: {pip}"):
+        mixed().to_parquet(tmp_path / "trials.parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_message_that_is_no_text_is_shown_as_far_as_it_is():
+    error = {"type": "OSError", "message": "no file \udcff"}
+    one = Record(key_of("id", Learned(), 0), "toy", Learned(), 0, "failed", error=error)
+    study = Summary({"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0])]}, [one])
+    assert tables.columns(study)["error"] == ["OSError: no file ?"]
+
+
+def test_a_parquet_file_keeps_the_columns_and_their_types(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    study = mixed()
+    study.to_parquet(tmp_path / "trials.parquet")
+    found, table = parquet.read_table(tmp_path / "trials.parquet").to_pydict(), tables.columns(study)
+    assert list(found) == list(table)
+    assert str(found) == str(table)  # NaN is not equal to itself
+    assert [path.name for path in tmp_path.iterdir()] == ["trials.parquet"]
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])

@@ -63,6 +63,17 @@ def build_parser() -> argparse.ArgumentParser:
     two.add_argument("--seed", type=whole, default=0, help="the seed of the training (default: 0)")
     two.set_defaults(command=training.run)
 
+    summary = subparsers.add_parser(
+        "summary",
+        help="print the table of a study, or write it to a file",
+        description="Print the table of a study and what it says, as at the end of compare.",
+    )
+    summary.add_argument("study", type=Path, metavar="DIR", help="the folder that was --out of trainonce compare")
+    summary.add_argument(
+        "--table", type=Path, metavar="FILE", help="write a row for each trial instead, to FILE.csv or FILE.parquet"
+    )
+    summary.set_defaults(command=commands.summary)
+
     three = subparsers.add_parser(
         "report", help="write the report of a study", description=f"Write DIR/{layout.REPORT}."
     )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trainonce.study import Summary
+
 
 def report(asked: argparse.Namespace) -> int:
     check_study(asked.study)
@@ -23,6 +25,30 @@ def report(asked: argparse.Namespace) -> int:
         drop(asked.study, asked.drop)
     write_report(asked.study, asked.interactive)
     return 0
+
+
+def summary(asked: argparse.Namespace) -> int:
+    check_study(asked.study)
+    from trainonce.study import Summary, tables
+
+    if asked.table is None:
+        print_summary(Summary.read(asked.study))
+        return 0
+    tables.check_format(asked.table)
+    columns = tables.columns(Summary.read(asked.study))
+    tables.write(tables.FORMATS[asked.table.suffix](columns), asked.table)
+    print(f"{len(columns['key']):,} trials: {asked.table}")
+    return 0
+
+
+def print_summary(summary: Summary) -> None:
+    """Print the table, the answer and the evidence for it."""
+    from trainonce.study import sentences
+
+    print(f"\n{sentences.text_table(summary)}\n")
+    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
+    for text in filter(None, texts):
+        print(textwrap.fill(text, 100) + "\n")
 
 
 def recipes(asked: argparse.Namespace) -> int:

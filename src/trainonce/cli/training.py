@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trainonce.cli import cost_check
-from trainonce.cli.commands import check_study, drop, dropped_names, show_drop, write_report
+from trainonce.cli.commands import check_study, drop, dropped_names, print_summary, show_drop, write_report
 from trainonce.cli.problem import Problem
 from trainonce.cli.request import PLANS, folder, read_request
 from trainonce.cli.settings_argument import with_settings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
 
     from trainonce.cli.request import Request
-    from trainonce.study import Study, Summary, Task
+    from trainonce.study import Study, Task
 
 
 def compare(asked: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def compare(asked: argparse.Namespace) -> int:
         summary = study.run(**_tools(asked), limit=None, keep_going=asked.keep_going, report=False)
     except SameFailureError:
         return _failures(study, HOPELESS)
-    _print_summary(summary)
+    print_summary(summary)
     if warned := _warnings(study):
         print(warned)
     if not asked.no_report:
@@ -118,7 +118,7 @@ def _show_without(asked: argparse.Namespace) -> int:
         print("Nothing was trained or written.")
         return 0
     drop(out, asked.drop)
-    _print_summary(Summary.read(out))
+    print_summary(Summary.read(out))
     if not asked.no_report:
         write_report(out, asked.interactive)
     return 0
@@ -145,15 +145,6 @@ def _tools(asked: argparse.Namespace) -> dict[str, Any]:
     """What runs the trials, as the command line says it."""
     given = {name: value for name in OPTIONS if (value := getattr(asked, name)) is not None}
     return {"workers": asked.workers, "device": asked.device, "executor": asked.executor, "options": given}
-
-
-def _print_summary(summary: Summary) -> None:
-    from trainonce.study import sentences
-
-    print(f"\n{sentences.text_table(summary)}\n")
-    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
-    for text in filter(None, texts):
-        print(textwrap.fill(text, 100) + "\n")
 
 
 def _check_report(asked: argparse.Namespace) -> None:

@@ -52,10 +52,11 @@ class Item:
 def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[Item]:
     """Everything a study consists of, seed by seed, so that it can be read early. Sweeps come last in a seed."""
     everything = []
-    for seed, plan in itertools.product(seeds, sorted(plans, key=lambda p: p.kind == "sweep")):
+    ordered = [(p, list(zip(p.weightings, labels(p.weightings), strict=True))) for p in plans]
+    ordered.sort(key=lambda pair: pair[0].kind == "sweep")
+    for seed, (plan, points) in itertools.product(seeds, ordered):
         if plan.search is not None:
             everything.append(Item.of_search(plan.name, seed, plan.search, identity))
-        points = zip(plan.weightings, labels(plan.weightings), strict=True)
         everything += [Item.of_weighting(plan.name, seed, weighting, identity, label) for weighting, label in points]
     return _with_sources(everything, identity)
 

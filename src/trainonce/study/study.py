@@ -162,6 +162,10 @@ class Study:
         """Write the trials so far to a CSV file with the columns of :meth:`to_pandas`."""
         self.summary().to_csv(path)
 
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the trials so far to a Parquet file with the columns of :meth:`to_pandas` and their types."""
+        self.summary().to_parquet(path)
+
     def _manifest(self) -> dict[str, Any]:
         return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merge_plans()}
 

@@ -133,7 +133,13 @@ class Summary:
         """Write the trials to a CSV file with the columns of :meth:`to_pandas`, the same as ``trials.csv``."""
         from trainonce.study import tables
 
-        tables.write_csv(tables.columns(self), Path(path))
+        tables.write(tables.to_csv(tables.columns(self)), Path(path))
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the trials to a Parquet file with the columns of :meth:`to_pandas` and their types."""
+        from trainonce.study import tables
+
+        tables.write(tables.to_parquet(tables.columns(self)), Path(path))
 
     # Rows
 

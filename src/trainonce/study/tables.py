@@ -1,4 +1,4 @@
-"""The trials of a study as one table: for CSV files, pandas and Polars."""
+"""The trials of a study as one table: for CSV and Parquet files, pandas and Polars."""
 
 from __future__ import annotations
 
@@ -77,11 +77,13 @@ def columns(summary: Summary, trials: Sequence[TrialRow] | None = None) -> dict[
 
 
 def _message(error: Mapping[str, str] | None) -> str | None:
-    return None if error is None else f"{error.get('type')}: {error.get('message')}"
+    """The error in a line; what is no text in it, such as parts of a file's name, no table could hold."""
+    text = None if error is None else f"{error.get('type')}: {error.get('message')}"
+    return text and text.encode("utf-8", "replace").decode()
 
 
 def to_csv(table: Mapping[str, Sequence[Any]]) -> bytes:
-    """The columns as a CSV file; a message may hold what is no text, such as parts of a file's name."""
+    """The columns as a CSV file."""
     target = io.StringIO(newline="")
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(table)
@@ -89,11 +91,31 @@ def to_csv(table: Mapping[str, Sequence[Any]]) -> bytes:
     return target.getvalue().encode("utf-8", "replace")
 
 
-def write_csv(table: Mapping[str, Sequence[Any]], path: Path) -> None:
-    """Write the CSV file, all of it or nothing."""
+def to_parquet(table: Mapping[str, Sequence[Any]]) -> bytes:
+    """The columns as a Parquet file, which keeps their types."""
+    parquet, arrow = require("pyarrow.parquet", "pyarrow", "parquet"), require("pyarrow", "pyarrow", "parquet")
+    target = io.BytesIO()
+    parquet.write_table(arrow.table(dict(table)), target)
+    return target.getvalue()
+
+
+#: How a table is written, by the end of the file's name.
+FORMATS = {".csv": to_csv, ".parquet": to_parquet}
+
+
+def check_format(path: Path) -> None:
+    """Raise if the name of a file does not say how to write a table, or the package for that is not installed."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"A table is written to a file that ends in {' or '.join(FORMATS)}; got {path}.")
+    if path.suffix == ".parquet":
+        require("pyarrow.parquet", "pyarrow", "parquet")
+
+
+def write(content: bytes, path: Path) -> None:
+    """Write a table's file, all of it or nothing."""
     partial = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
-        partial.write_bytes(to_csv(table))
+        partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -103,4 +125,4 @@ def write_csv(table: Mapping[str, Sequence[Any]], path: Path) -> None:
 
 def to_frame(table: Mapping[str, Sequence[Any]], package: str) -> Any:
     """The columns as a data frame of ``"pandas"`` or ``"polars"``."""
-    return require(package, package).DataFrame(dict(table))
+    return require(package, package, package).DataFrame(dict(table))
