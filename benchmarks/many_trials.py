@@ -5,7 +5,8 @@
 
 Nothing is trained: records and histories are written through the library's own store and ``History``. Then
 ``trainonce compare``, which finds nothing to do, ``trainonce summary`` and ``trainonce report`` run as a user calls
-them, each in a process of its own. Times are wall times with a warm file cache; memory is the process's peak.
+them, each in a process of its own, with a warm file cache. On a machine that does something else, too, the CPU time is
+what to compare; memory is the process's peak.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ class Cost(NamedTuple):
     """What a command took."""
 
     seconds: float
+    cpu: float
     megabytes: float
 
 
@@ -155,7 +157,7 @@ def measure(arguments: list[str], folder: Path) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"trainonce {' '.join(arguments)} failed:\n{(folder / 'output.txt').read_text()[-2000:]}")
-    return Cost(time.perf_counter() - start, usage.ru_maxrss / 1024)
+    return Cost(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def main() -> None:
@@ -166,7 +168,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the folders, and use those that are there")
     asked = parser.parse_args()
     root = Path(tempfile.mkdtemp()) if asked.keep is None else asked.keep
-    print("| study | trials | command | seconds | peak memory, MB | page, MB |\n|---|---|---|---|---|---|")
+    print("| study | trials | command | seconds | of CPU | peak memory, MB | page, MB |\n|---|---|---|---|---|---|---|")
     try:
         for name in asked.shape or shapes(asked.trials):
             folder = root / name
@@ -184,9 +186,8 @@ def main() -> None:
             for title, arguments in commands.items():
                 cost = measure(arguments, folder)
                 page = f"{(out / layout.REPORT).stat().st_size / 1e6:.1f}" if "report" in title else ""
-                print(
-                    f"| {name} | {count:,} | {title} | {cost.seconds:.1f} | {cost.megabytes:.0f} | {page} |", flush=True
-                )
+                numbers = f"{cost.seconds:.1f} | {cost.cpu:.1f} | {cost.megabytes:.0f}"
+                print(f"| {name} | {count:,} | {title} | {numbers} | {page} |", flush=True)
     finally:
         if asked.keep is None:
             shutil.rmtree(root)
