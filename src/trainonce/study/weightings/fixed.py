@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trainonce
 from trainonce.study.weightings.base import Weighting
@@ -44,6 +44,9 @@ class Fixed(Weighting):
     def describe(self, digits: int) -> str:
         base = self.weights[0]
         return " : ".join(f"{w / base if base else w:.{digits}g}" for w in self.weights)
+
+    def to_fields(self) -> dict[str, Any]:
+        return {"weights": self.weights}  # of thousands of points, for which asdict would copy each number
 
     def check(self, task: Task) -> None:
         if len(self.weights) != len(task.terms):
