@@ -14,7 +14,7 @@ from _tasks import TERMS
 
 from trainonce.study import Trial, checkpoint, task
 from trainonce.study.checkpoint import kinds, read_checkpoint, read_spent
-from trainonce.study.layout import CHECKPOINT, HISTORY, SPENT
+from trainonce.study.layout import CHECKPOINT, CURVES, HISTORY, SPENT
 from trainonce.study.weightings import Learned
 from trainonce.study.weightings.peers import Peer
 
@@ -221,10 +221,10 @@ def test_the_seconds_before_a_damaged_checkpoint_count(tmp_path, capsys):
     assert 1000 < records(tmp_path / "out")[-1].seconds < 1060
 
 
-def test_nothing_but_the_history_is_left_of_a_trial_that_ended(tmp_path, capsys):
+def test_nothing_but_the_history_and_its_curves_is_left_of_a_trial_that_ended(tmp_path, capsys):
     interrupt(tmp_path, 11)
     (folder,) = (tmp_path / "out" / "trials").iterdir()
-    assert {path.name for path in folder.iterdir()} == {HISTORY}
+    assert {path.name for path in folder.iterdir()} == {HISTORY, CURVES}
 
 
 def test_a_checkpoint_that_could_not_be_written_keeps_nothing(tmp_path, monkeypatch):
