@@ -1,16 +1,16 @@
-"""The tasks by name, choosing before judging; each file is imported when its task is asked for."""
+"""The tasks by name, in the order of the groups of ``split``; each file is imported when its task is asked for."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from benchmarks.arena.split import CHOOSING, JUDGING
+from benchmarks.arena.split import CHOOSING, JUDGED, JUDGING
 
 if TYPE_CHECKING:
     from benchmarks.arena.task import Task
 
-NAMES = (*CHOOSING, *JUDGING)
+NAMES = (*CHOOSING, *JUDGED, *JUDGING)
 
 
 def get(name: str) -> Task:
