@@ -1,6 +1,7 @@
 """The tasks of the arena: pure functions that can be stacked, honest splits, exact solutions, shared parameters."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,23 @@ from torch.func import functional_call, grad, jacrev, vmap
 from benchmarks.arena import rates
 from benchmarks.arena.data import Pool, generator, missing, split
 from benchmarks.arena.split import CHOOSING, JUDGED, JUDGING, WITH_SGD
-from benchmarks.arena.tasks import NAMES, _pde, _views, burgers, charlm, get, helmholtz, klein_gordon
+from benchmarks.arena.tasks import (
+    NAMES,
+    _pde,
+    _views,
+    allen_cahn,
+    burgers,
+    charlm,
+    features,
+    forecast,
+    get,
+    helmholtz,
+    inverse_heat,
+    kdv,
+    klein_gordon,
+    pendulum,
+    pseudo,
+)
 from trainonce.recipes import burgers as burgers_recipe
 from trainonce.recipes import digits as digits_recipe
 
@@ -224,6 +241,26 @@ def test_rotations_are_by_right_angles():
     assert all(torch.equal(turned[i].reshape(3, 3), images[i].reshape(3, 3).rot90(i)) for i in range(4))
 
 
+@pytest.mark.skipif(bool(missing("mnist")), reason=missing("mnist"))
+def test_the_teacher_of_features_mixes_up_three_digits_and_knows_the_others():
+    data = data_of("features", 0)
+    answers, labels = data["answers"].argmax(1), data["unlabelled_y"]
+    mixed_up = torch.isin(labels, torch.tensor([*features.TAKEN_FOR]))
+    assert (answers == labels)[~mixed_up].float().mean() > 0.9
+    assert (answers == labels)[mixed_up].float().mean() < 0.3
+    torch.testing.assert_close(data["features"].std(), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(("logits", "entropy", "balance"), [(torch.zeros(10), 1, 0), (100 * torch.eye(10)[3], 0, 1)])
+def test_entropy_and_balance_are_smallest_at_different_ends(logits, entropy, balance):
+    count = pseudo.LABELLED + pseudo.BATCH
+    data = {"labelled": torch.zeros(pseudo.LABELLED, 4), "unlabelled": torch.zeros(pseudo.BATCH, 4)}
+    data["labelled_y"] = torch.zeros(pseudo.LABELLED, dtype=torch.long)
+    draw = {"batch": torch.arange(pseudo.BATCH), "noise": torch.zeros(count, 4)}
+    _, *found = pseudo.losses(lambda *_: logits.expand(count, 10), data, draw)
+    torch.testing.assert_close(torch.stack(found), math.log(10) * torch.tensor([entropy, balance]), atol=1e-5, rtol=0)
+
+
 # Differential equations
 
 
@@ -263,6 +300,102 @@ def test_the_solution_of_burgers_solves_it():
     u, first, second = second_derivatives(lambda p: burgers_recipe.exact(p[:, 0], p[:, 1]), points)
     residual = first[:, 0] + u * first[:, 1] - burgers_recipe.VISCOSITY * second[:, 1]
     torch.testing.assert_close(residual, torch.zeros_like(residual), atol=1e-9, rtol=0)
+
+
+def test_the_solution_of_kdv_solves_it():
+    def along_x(function):
+        return lambda point: grad(function)(point)[1]
+
+    def u(point):
+        return kdv.solution(point[None])[0]
+
+    def residual(point):
+        third = along_x(along_x(along_x(u)))(point)
+        return grad(u)(point)[0] + u(point) * along_x(u)(point) + kdv.DISPERSION * third
+
+    points = uniform(50) * torch.tensor([1, 2]) - torch.tensor([0, 1])
+    torch.testing.assert_close(vmap(residual)(points), torch.zeros(50).double(), atol=1e-9, rtol=0)
+    assert kdv.solution(points).max() > 2
+
+
+def test_the_reference_of_allen_cahn_solves_it():
+    u, step = allen_cahn.reference(), allen_cahn.END / allen_cahn.TIMES
+    waves = torch.fft.rfftfreq(allen_cahn.PLACES, 2 / allen_cahn.PLACES, dtype=torch.float64) * 2 * math.pi
+    in_time = (u[2:] - u[:-2]) / (2 * step)
+    second = torch.fft.irfft(-(waves**2) * torch.fft.rfft(u[1:-1]))
+    residual = in_time - allen_cahn.DIFFUSION * second - allen_cahn.REACTION * (u - u**3)[1:-1]
+    assert residual.norm() < 1e-3 * in_time.norm()
+    assert torch.equal(u[0], allen_cahn.beginning(torch.linspace(-1, 1, allen_cahn.PLACES + 1).double()[:-1]))
+
+
+def test_the_solution_of_inverse_heat_solves_it():
+    diffusivity, amplitudes = torch.tensor(0.04).double(), torch.tensor([1.0, -0.5, 0.3, 0.2]).double()
+    u = functools.partial(inverse_heat.solution, diffusivity=diffusivity, amplitudes=amplitudes)
+    _, first, second = second_derivatives(u, uniform(50) * torch.tensor([1, 2]) - torch.tensor([0, 1]))
+    torch.testing.assert_close(first[:, 0], diffusivity * second[:, 1])
+
+
+def test_the_swing_loses_the_energy_that_friction_takes():
+    angle = pendulum.swing(torch.tensor(2.0), torch.tensor(0.3))
+    step = pendulum.LENGTH / pendulum.STEPS
+    speed = (angle[2:] - angle[:-2]) / (2 * step)
+    energy = speed**2 / 2 - torch.cos(angle[1:-1])
+    lost = pendulum.FRICTION * torch.trapezoid(speed**2, dx=step)
+    torch.testing.assert_close(energy[0] - energy[-1], lost, rtol=1e-4, atol=0)
+    assert lost > 0.3
+
+
+def test_the_motion_of_the_pendulum_is_that_of_autograd():
+    torch.manual_seed(0)
+    net, times = pendulum.model().double(), uniform(20)[:, :1]
+
+    def angle(time):
+        return net(time[None] / pendulum.LENGTH)[0]  # as a function of time in the units of the equation
+
+    motion = net(times, "motion").unbind(-1)
+    expected = (angle, lambda t: grad(angle)(t)[0], lambda t: jacrev(grad(angle))(t)[0, 0])
+    for found, function in zip(motion, expected, strict=True):
+        torch.testing.assert_close(found, vmap(function)(pendulum.LENGTH * times))
+
+
+def test_derivatives_of_kdv_carried_forward_are_those_of_autograd():
+    torch.manual_seed(0)
+    net, points = kdv.model().double(), uniform(20)
+
+    def u(point):
+        return net(point[None])[0]
+
+    third = vmap(jacrev(jacrev(jacrev(u))))(points)[:, 1, 1, 1]
+    first = vmap(grad(u))(points)
+    expected = torch.stack([net(points), first[:, 0], first[:, 1], third], -1)
+    torch.testing.assert_close(net(points, "flow"), expected)
+
+
+def test_the_flow_of_inverse_heat_is_that_of_autograd():
+    torch.manual_seed(0)
+    net, points = inverse_heat.model().double(), uniform(20)
+    _, first, second = second_derivatives(net, points)
+    residual = first[:, 0] - inverse_heat.GUESS * second[:, 1]
+    torch.testing.assert_close(net(points, "flow"), torch.stack([residual, first[:, 0]], -1), rtol=1e-6, atol=1e-6)
+
+
+def test_the_ends_of_allen_cahn_meet_in_a_periodic_field():
+    draw = double(draw_of("allen_cahn", 0))
+
+    def net(points, what="u"):
+        u, slope = torch.sin(math.pi * points[:, 1]), math.pi * torch.cos(math.pi * points[:, 1])
+        return torch.stack([u, 0 * u, slope, 0 * u], -1) if what == "jet" else u
+
+    assert allen_cahn.losses(net, {}, draw)[1] < 1e-24
+
+
+def test_the_series_does_not_depend_on_the_steps_of_its_solver():
+    state = torch.tensor([[1.0, 2.0, 20.0]]).double()
+    step = forecast.STEP / forecast.PARTS
+    twice = forecast.advance(forecast.advance(state, step / 2), step / 2)
+    torch.testing.assert_close(forecast.advance(state, step), twice, atol=1e-6, rtol=0)
+    series = forecast.runs(50, generator("x", 0))
+    assert 15 < series.abs().max() < 22  # where the attractor ends
 
 
 def test_the_sides_of_helmholtz_are_all_four():
