@@ -63,7 +63,8 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=300,
-    lr=3e-3,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 49.2, 57.0, 50.0, 42.6.
+    lr=1e-3,
     shared=("encoder.",),
     last=("encoder.2.",),
     data=data,

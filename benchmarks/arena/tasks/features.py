@@ -92,7 +92,8 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=400,
-    lr=3e-3,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 18.3, 54.6, 70.1, 73.8.
+    lr=1e-2,
     shared=("encoder.",),
     last=("encoder.2.",),
     data=data,

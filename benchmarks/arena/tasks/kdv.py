@@ -17,7 +17,7 @@ from benchmarks.arena.data import generator
 from benchmarks.arena.task import Net, Task, Tensors
 from benchmarks.arena.tasks._pde import HELD, draw_line, draw_square, held_out_error, relative_error
 
-DISPERSION = 0.01  # delta squared
+DISPERSION = 0.004  # delta squared
 SPEEDS, STARTS = (1.0, 0.4), (-0.6, -0.1)  # of the solitons, and about where they start
 INSIDE, EDGE = (377, 233), 64  # points in a batch: two neighbouring Fibonacci numbers; at the ends, and at the start
 VALIDATION, TEST = 2_000, 5_000
@@ -105,7 +105,7 @@ TASK = Task(
     terms=("residual", "boundary", "initial"),
     metric="relative L2 error, %",
     higher=False,
-    steps=3000,
+    steps=1500,
     lr=1e-2,
     betas=(0.95, 0.95),  # as burgers
     shared=("layers.",),

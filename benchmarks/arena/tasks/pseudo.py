@@ -65,7 +65,9 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=400,
-    lr=3e-3,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 56.5, 66.7, 65.9, 68.4.
+    lr=1e-2,
+    # With SGD at 0.01, 0.03, 0.1, 0.3, 1: 21.7, 46.1, 66.2, 64.0, 18.5.
     sgd_lr=0.1,
     shared=("encoder.", "classes."),
     last=("classes.",),
