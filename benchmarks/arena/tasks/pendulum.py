@@ -109,7 +109,8 @@ TASK = Task(
     metric="relative L2 error, %",
     higher=False,
     steps=2000,
-    lr=1e-2,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 6.4, 5.7, 6.5, 6.5.
+    lr=1e-3,
     shared=("layers.",),
     last=("layers.2.",),
     data=data,
