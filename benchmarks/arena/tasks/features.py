@@ -92,7 +92,8 @@ TASK = Task(
     metric="accuracy, %",
     higher=True,
     steps=400,
-    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 18.3, 54.6, 70.1, 73.8.
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 18.3, 54.6, 70.1, 73.8; with the weights 1 : 0.01 : 1 77.5, with the
+    # base alone 62.2.
     lr=1e-2,
     shared=("encoder.",),
     last=("encoder.2.",),

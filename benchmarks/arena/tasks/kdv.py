@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.arena.data import generator
 from benchmarks.arena.task import Net, Task, Tensors
-from benchmarks.arena.tasks._pde import HELD, draw_line, draw_square, held_out_error, relative_error
+from benchmarks.arena.tasks._pde import HELD, Field, draw_line, draw_square, held_out_error, relative_error
 
 DISPERSION = 0.004  # delta squared
 SPEEDS, STARTS = (1.0, 0.4), (-0.6, -0.1)  # of the solitons, and about where they start
@@ -32,7 +32,8 @@ def solution(points: Tensor) -> Tensor:
     total = 1 + e + f + both
     slope = (k * e + m * f + (k + m) * both) / total
     bend = (k**2 * e + m**2 * f + (k + m) ** 2 * both) / total
-    return 12 * DISPERSION * (bend - slope.square())
+    u: Tensor = 12 * DISPERSION * (bend - slope.square())
+    return u
 
 
 def data(seed: int) -> Tensors:
@@ -43,28 +44,21 @@ def data(seed: int) -> Tensors:
     return made
 
 
-class Model(nn.Module):
-    """A network with tanh from time and place to u, which carries three derivatives in x forward when asked."""
+class Model(Field):
+    """A field of time and place that carries three derivatives in x forward when asked."""
 
-    def __init__(self, width: int = 32, depth: int = 3) -> None:
-        super().__init__()
-        sizes = [2, *[width] * depth, 1]
-        self.layers = nn.ModuleList(map(nn.Linear, sizes[:-1], sizes[1:]))
-        for layer in self.layers:
-            nn.init.xavier_normal_(layer.weight)
-            nn.init.zeros_(layer.bias)
+    def __init__(self) -> None:
+        super().__init__(width=32, depth=3, factors=(0, 0))
 
     def forward(self, points: Tensor, what: str = "u") -> Tensor:
         """u, or with ``what="flow"`` the columns u, u_t, u_x and u_xxx.
 
         The chain rule reads f(h)_xx = f' h_xx + f'' h_x² and f(h)_xxx = f' h_xxx + 3 f'' h_x h_xx + f''' h_x³.
         """
-        first, *others = self.layers
-        h = first(points)
         if what != "flow":
-            for layer in others:
-                h = layer(h.tanh())
-            return h[:, 0]
+            return super().forward(points)
+        first, *others = self._linear()
+        h = first(points)
         in_t, x = (first.weight[:, i].expand_as(h) for i in (0, 1))
         xx, xxx = torch.zeros_like(h), torch.zeros_like(h)
         for layer in others:
@@ -106,6 +100,7 @@ TASK = Task(
     metric="relative L2 error, %",
     higher=False,
     steps=1500,
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 64.4, 35.4, 23.8, 13.0; with the weights 1 : 1 : 10 at 1e-2: 5.1.
     lr=1e-2,
     betas=(0.95, 0.95),  # as burgers
     shared=("layers.",),

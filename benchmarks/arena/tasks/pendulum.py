@@ -14,6 +14,8 @@ grid point uses the same times.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -67,7 +69,7 @@ class Model(nn.Module):
 
     def forward(self, times: Tensor, what: str = "u") -> Tensor:
         """The angle, or with ``what="motion"`` the columns angle, speed and acceleration."""
-        first, middle, last = self.layers
+        first, middle, last = cast("list[nn.Linear]", list(self.layers))
         # The layer sees times from -5 to 5, so that a swing of two or three periods is within its reach.
         motion = torch.stack([first(LENGTH * (times - 0.5)), first.weight[:, 0].expand(len(times), -1)])
         h, speed, acceleration = motion[0], motion[1], torch.zeros_like(motion[0])
@@ -109,7 +111,8 @@ TASK = Task(
     metric="relative L2 error, %",
     higher=False,
     steps=2000,
-    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 6.4, 5.7, 6.5, 6.5.
+    # Validation at 3e-4, 1e-3, 3e-3, 1e-2: 6.4, 5.7, 6.5, 6.5; with the weights 1 : 1 : 0.1 4.1, with the base
+    # alone 9.9.
     lr=1e-3,
     shared=("layers.",),
     last=("layers.2.",),
