@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FIGURE")
     options = parser.parse_args(arguments)
     rows = score([r for file in options.files for r in records.read(file)], lambda name: tasks.get(name).higher)
-    groups = {"choosing half, 7 tasks": split.CHOOSING, "judging half, 8 tasks": split.JUDGING}
+    groups = {"choosing half, 7 tasks": split.CHOOSING, "judging half, 8 tasks": split.JUDGED}
     draw(rows, groups).savefig(options.out, dpi=150)
 
 
