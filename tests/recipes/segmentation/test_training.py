@@ -417,5 +417,5 @@ def test_gradient_units_and_scouts_train_the_recipe(tmp_path, plan):
     (record,) = study.store.read().values()
     assert record.status == "done", record.error
     assert record.total != 1
-    assert record.fraction == (1.5 if plan.startswith("scout") else 1.0)
+    assert record.fraction == (1.2 if plan.startswith("scout") else 1.0)
     assert len(record.answers) == plan.startswith("scout")
