@@ -13,6 +13,7 @@
         pictures/        PNG files that the report shows
     logs/KEY.txt     what a trial printed
     incoming/KEY/    files of a trial that trains elsewhere, on their way into its folder
+    slurm/           what is shared with Slurm jobs; empty when none is left
     report.html      the report, with figures/, summary.json and trials.csv
 """
 
@@ -27,6 +28,7 @@ CLAIMS = "claims"
 TRIALS = "trials"
 LOGS = "logs"
 INCOMING = "incoming"
+SLURM = "slurm"
 
 # In a trial's folder
 HISTORY = "history.jsonl"

@@ -88,8 +88,8 @@ class Study:
         :param device: Such as ``"cpu"`` or ``"cuda:0"``. By default all GPUs, or the CPU if there is none.
         :param show: Whether to print progress.
         :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
-        :param executor: What runs the trials: ``"in-process"``, ``"processes"`` or ``"ray"``. By default ``workers``
-            decides between the first two.
+        :param executor: What runs the trials: ``"in-process"``, ``"processes"``, ``"stacked"``, or on a cluster
+            ``"ray"`` or ``"slurm"``. By default ``workers`` decides between the first two.
         :param options: Of an executor on a cluster, such as ``{"max_concurrent": 8, "gpus": 0.5}``.
         :param report: Whether to write the page, ``report.html`` with ``figures/``, as the command does. By default if
             ``show`` is on and matplotlib is installed. ``summary.json`` and ``trials.csv`` are written in any case.

@@ -1,0 +1,271 @@
+"""Trials as Slurm jobs: those that are ready together are one array, and a job that is lost has another.
+
+The driver alone writes to the store. What it shares with jobs is :mod:`~trainonce.study.executors.slurm.attempt`: a
+folder for each trial, on a file system that the nodes see. A driver that was killed leaves its jobs running; the next
+one takes them over, since a place in the queue and hours of training are worth more than a fresh start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import socket
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from trainonce.study import layout
+from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.processes import postpone_interrupt
+from trainonce.study.executors.remote.assignment import Assignment
+from trainonce.study.executors.remote.driver_store import DriverStore
+from trainonce.study.executors.sent_task import SentTask
+from trainonce.study.executors.slurm.attempt import BEAT, BEGAN, CANCEL, END, INTERRUPTED, JOB, TRIAL, Attempt, Given
+from trainonce.study.executors.slurm.engines import SubmissionError, open_engine
+from trainonce.study.executors.slurm.leftovers import remove_leftovers
+from trainonce.study.executors.slurm.parameters import time_of, whole
+from trainonce.study.executors.slurm.verdict import Death, judge
+from trainonce.study.executors.slurm.worker import NO_PROGRESS, Work
+from trainonce.study.executors.task_location import TaskLocation
+from trainonce.study.schedule import POLL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trainonce.study.executors.tools import Tools
+    from trainonce.study.store import Store
+    from trainonce.study.task import Task
+
+AGAIN_SECONDS = 30.0  # until a submission that failed is repeated
+PATIENCE_SECONDS = 600.0  # how long it is repeated while no job runs
+STOP_SECONDS = 15.0  # how long jobs that were cancelled are waited for
+FILES = 64  # that this process opens beside the claims
+
+
+@dataclasses.dataclass
+class _Running:
+    """A trial with its present attempt and job; without a job it is still to be submitted."""
+
+    job: Job
+    attempt: Attempt
+    id: str = ""
+    saved: int = 0  # when the checkpoint was written that the attempt started from
+    lost: int = 0  # jobs that the cluster ended
+    gone: float | None = None  # when the job was first seen to have ended
+    fraction: float = 0.0
+    beat: tuple[int, int | None, str] | None = None
+
+
+class Slurm:
+    """The executor with a job for each trial."""
+
+    def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
+        location = TaskLocation.of(task)
+        assert location is not None
+        _check_open_files(tools.workers)
+        self._task, self._store, self._tools = task, store, tools
+        self._driver, self._sent = DriverStore(task, store), SentTask.of(task, location)
+        self._root = store.path / layout.SLURM
+        self._threads, self._minutes = whole(tools.options, "cpus", 1), time_of(tools.options)
+        self._jobs_folder = self._root / f"jobs-{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        name = f"trainonce-{layout.default_folder(task.name)}".replace(" ", "-")
+        self._engine = open_engine(self._jobs_folder, tools.options, name, tools.workers)
+        self._answers: list[tuple[str, Event]] = []
+        self._running: dict[str, _Running] = {}
+        self._looked = self._refused = -float("inf")
+        self._failing_since: float | None = None
+        self._ended: dict[str, str] = {}
+        remove_leftovers(self._root, store, self._engine)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._running) + len(self._answers) < self._tools.workers
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running and not self._answers
+
+    def start(self, job: Job) -> None:
+        if (event := self._driver.take(job)) is not None:
+            self._answers.append((job.key, event))
+            return
+        self._running[job.key] = self._take_over(job) or self._first_attempt(job)
+
+    def _first_attempt(self, job: Job) -> _Running:
+        """A new attempt that goes on from the newest checkpoint there is, of an earlier one or of the store."""
+        last = Attempt.last(self._root, job.key)
+        if last is not None:
+            last.give_up()
+        kept = None if last is None or not last.saved() else last.folder / TRIAL
+        return self._attempt(job, kept or self._store.folder(job.key))
+
+    def _attempt(self, job: Job, checkpoint: Path, lost: int = 0) -> _Running:
+        assignment = Assignment(self._sent, job, self._tools.devices[0], self._threads)
+        source = None if job.source is None else self._store.folder(job.source)
+        attempt = Attempt.make(self._root, job.key, Given(assignment, tuple(sys.path), source), checkpoint)
+        return _Running(job, attempt, saved=attempt.saved(), lost=lost)
+
+    def _take_over(self, job: Job) -> _Running | None:
+        """The attempt of a driver that was killed, if its job still waits, runs, or has ended with a record."""
+        last = Attempt.last(self._root, job.key)
+        if last is None:
+            return None
+        names = last.names()
+        if END in names:
+            event, known = last.end(), self._store.read().get(job.key)
+            if event is None or event.kind != "end":
+                return None  # a reason to stop may be gone by now
+            recorded = known is not None and known.ended == event.content.ended  # by a driver that was killed then
+            return None if recorded else _Running(job, last)
+        if CANCEL in names or (JOB not in names and last.revoke()):
+            return None
+        found = last.job() or {}
+        same = found.get("cluster", self._engine.name) == self._engine.name
+        if not same or found["job"] in self._engine.ended([found["job"]]):
+            return None
+        return _Running(job, last, found["job"], saved=last.saved())
+
+    # Events
+
+    def events(self) -> Iterator[tuple[str, Event]]:
+        answers, self._answers = self._answers, []
+        found = [*answers, *self._submit(), *self._look()]
+        if not found:
+            time.sleep(POLL)
+            found = list(self._look())
+        yield from found
+
+    def _submit(self) -> Iterator[tuple[str, Event]]:
+        """Submit what is waiting for it, all in one array."""
+        waiting = [
+            running for running in self._running.values() if not running.id and END not in running.attempt.names()
+        ]
+        now = time.monotonic()
+        if not waiting or now - self._refused < AGAIN_SECONDS:
+            return
+        try:
+            with postpone_interrupt():
+                ids = self._engine.submit([Work(str(running.attempt.folder), self._minutes) for running in waiting])
+                for running, found in zip(waiting, ids, strict=True):
+                    running.id = found
+                    running.attempt.note_job(self._engine.name, found, self._jobs_folder.name)
+        except SubmissionError as error:
+            self._refused, self._failing_since = now, self._failing_since or now
+            others = len(self._running) > len(waiting)
+            if not others and not (error.passing and now - self._failing_since < PATIENCE_SECONDS):
+                yield waiting[0].job.key, Event("stop", str(error))
+        else:
+            self._failing_since = None
+
+    def _look(self) -> Iterator[tuple[str, Event]]:
+        """What the folders and the queue say."""
+        now = time.monotonic()
+        if now - self._looked >= self._engine.interval:
+            self._looked = now
+            self._ended = dict(self._engine.ended([running.id for running in self._running.values() if running.id]))
+        for key, running in list(self._running.items()):
+            names = running.attempt.names()
+            if END in names:
+                yield key, self._end(running)
+            elif BEAT in names and (beat := running.attempt.beat()) not in (None, running.beat):
+                running.beat, running.fraction = beat, beat[0] / beat[1] if beat[1] else 1.0
+                yield key, Event("beat", beat)
+            elif running.id in self._ended:
+                running.gone = running.gone or now
+                if now - running.gone >= self._engine.grace and (event := self._after_death(running, names)):
+                    yield key, event
+            else:
+                running.gone = None
+
+    def _end(self, running: _Running) -> Event:
+        event = running.attempt.end()
+        assert event is not None
+        del self._running[running.job.key]
+        if event.kind == "stop":
+            self._driver.release(running.job.key)
+        else:
+            self._bring_back(running)
+            event = self._driver.record(event.content)
+        self._forget(running)
+        return event
+
+    def _bring_back(self, running: _Running) -> None:
+        running.attempt.bring_back(self._store.folder(running.job.key), self._store.log(running.job.key))
+
+    def _after_death(self, running: _Running, names: set[str]) -> Event | None:
+        """Start the trial again, or record its failure."""
+        attempt, job, output = running.attempt, running.job, self._engine.output(running.id)
+        waited = INTERRUPTED in names and (attempt.folder / INTERRUPTED).read_text() != NO_PROGRESS
+        verdict = judge(
+            Death(
+                running.id,
+                "TIMEOUT" if INTERRUPTED in names and not waited else self._ended[running.id],
+                self._minutes,
+                began=BEGAN in names,
+                progressed=attempt.saved() > running.saved,
+                interrupted=waited,
+                printed=_last_line(output),
+                output=output.is_file(),
+                before=running.lost,
+            )
+        )
+        if verdict.what == "again":
+            attempt.give_up()
+            self._running[job.key] = self._attempt(job, attempt.folder / TRIAL, running.lost + verdict.counts)
+            return None
+        del self._running[job.key]
+        if verdict.what == "stop":
+            event = Event("stop", verdict.sentence)
+            self._driver.release(job.key)
+        else:
+            self._bring_back(running)
+            device, began = self._tools.devices[0], attempt.began_at()
+            event = self._driver.record_death(job, verdict.kind, verdict.sentence, running.fraction, device, began)
+        self._forget(running)
+        return event
+
+    def _forget(self, running: _Running) -> None:
+        running.attempt.remove()
+        for path in self._jobs_folder.glob(f"{running.id}_*") if running.id else ():
+            path.unlink(missing_ok=True)
+
+    # The end
+
+    def stop(self) -> None:
+        """Cancel the jobs that still wait or run, and keep their checkpoints in the store."""
+        for running in self._running.values():
+            running.attempt.give_up()
+        ids = {running.id for running in self._running.values() if running.id}
+        if ids:
+            self._engine.cancel(ids)
+        end = time.monotonic() + STOP_SECONDS
+        while ids and not ids <= self._engine.ended(ids).keys() and time.monotonic() < end:
+            time.sleep(POLL)
+        left = ids - self._engine.ended(ids).keys() if ids else ids  # which the next driver will find
+        for running in self._running.values():
+            if running.id not in left and END not in running.attempt.names():
+                self._bring_back(running)
+                self._forget(running)
+        self._driver.close()
+        self._engine.close()
+        remove_leftovers(self._root, self._store, self._engine, own=self._jobs_folder.name)
+
+
+def _last_line(path: Path) -> str:
+    """The last line of a job's output, which of a program that could not start is its error."""
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].strip()[:300] if lines else ""
+
+
+def _check_open_files(concurrent: int) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and concurrent > limit - FILES:
+        raise ValueError(
+            f"max_concurrent={concurrent} needs a file for each training, and this process may open {limit}: use at "
+            f"most {limit - FILES}, or raise the limit with ulimit -n."
+        )
