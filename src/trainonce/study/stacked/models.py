@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from trainonce.study.stacked import reasons
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -23,16 +25,18 @@ class MaskedDropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p, self.calls = p, 0
-        self.seen: list[tuple[MaskedDropout, torch.Size]] | None = None
+        self.seen: list[tuple[MaskedDropout, Tensor]] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
         name, self.calls = f"{MASK}{self.calls}", self.calls + 1
         if self.seen is not None:
-            self.register_buffer(name, torch.ones_like(x))
-            self.seen.append((self, x.shape))
-        mask: Tensor = getattr(self, name)
+            self.register_buffer(name, ones := torch.ones_like(x))
+            self.seen.append((self, ones))
+        mask: Tensor | None = getattr(self, name, None)
+        if mask is None or mask.shape != x.shape:  # it may still be of a shape that is expanded to that of x
+            raise reasons.NotStackableError("what passes a dropout does not have the same size in all steps")
         return x * mask
 
 
@@ -48,10 +52,13 @@ class _Whole(nn.Module):
 
 
 class Random(NamedTuple):
-    """A dropout's part of the random numbers of a step: the names of its mask, its shape and its rate."""
+    """A dropout's part of the random numbers of a step: the name of its mask, ones in the layout of it, its rate.
+
+    In which order random numbers fill a tensor depends on its strides.
+    """
 
     name: str
-    shape: torch.Size
+    ones: Tensor
     p: float
 
 
@@ -108,7 +115,7 @@ class StackedModel:
             for name, value in (*self.template.named_parameters(), *self.template.named_buffers()):
                 value.copy_(own[name])
         dropouts = {m: name for name, m in self.template.named_modules() if isinstance(m, MaskedDropout)}
-        seen: list[tuple[MaskedDropout, torch.Size]] = []
+        seen: list[tuple[MaskedDropout, Tensor]] = []
         for module in dropouts:
             module.calls, module.seen = 0, seen
         found = self.template.train()(function, *more)
@@ -116,17 +123,18 @@ class StackedModel:
             module.seen = None
         order: dict[MaskedDropout, int] = {}
         random = []
-        for module, shape in seen:
+        for module, ones in seen:
             call = order[module] = order.get(module, -1) + 1
-            random.append(Random(f"{dropouts[module]}.{MASK}{call}", shape, module.p))
+            random.append(Random(f"{dropouts[module]}.{MASK}{call}", ones.cpu(), module.p))
         return found, random
 
 
 def _with_masks(model: nn.Module) -> nn.Module:
-    """The model with its dropouts replaced."""
-    for name, child in model.named_children():
-        if type(child) is nn.Dropout:
-            setattr(model, name, MaskedDropout(child.p))
-        else:
-            _with_masks(child)
-    return MaskedDropout(model.p) if type(model) is nn.Dropout else model
+    """The model with its dropouts replaced, also where one of them is in several places."""
+    if type(model) is nn.Dropout:
+        return MaskedDropout(model.p)
+    for module in list(model.modules()):
+        for name, child in module._modules.items():
+            if type(child) is nn.Dropout:
+                setattr(module, name, MaskedDropout(child.p))
+    return model

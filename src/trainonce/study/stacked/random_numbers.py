@@ -44,6 +44,6 @@ class RandomNumbers:
         for i, part in enumerate(self.parts):
             random_states.put_back(self._states[i], CPU)
             drawn.append(dict(part.draw()))
-            dropped.append({m.name: F.dropout(torch.ones(m.shape, dtype=dtype), m.p) for m in masks})
+            dropped.append({m.name: F.dropout(m.ones.to(dtype), m.p) for m in masks})
             self._states[i] = random_states.collect(CPU)
         return drawn, dropped

@@ -1,0 +1,89 @@
+"""Tasks of one kind whose models, losses and optimizers are hard to stack, each by its name."""
+
+import torch
+from torch import nn
+
+from trainonce.study import task
+from trainonce.study.stacked import Stackable, stack
+
+TERMS = ("fit", "small")
+
+
+class Transposed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(1, 8), nn.Dropout(0.3), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.last(self.drop(self.first(x[..., None]).transpose(0, 1)).mean(0))
+
+
+def twice():
+    drop = nn.Dropout(0.3)
+    return nn.Sequential(nn.Linear(4, 6), drop, nn.ReLU(), nn.Linear(6, 6), drop, nn.Linear(6, 1))
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Tanh(), nn.Linear(6, 1))
+
+
+MODELS = {"transposed": lambda seed: Transposed(), "twice": lambda seed: twice()}
+
+
+def batch_sizes(case):
+    while True:
+        yield 8
+        yield 1 if case == "small batches" else 8
+
+
+def made(seed, case):
+    rng, sizes = torch.Generator().manual_seed(seed), batch_sizes(case)
+    data = {"x": torch.randn(32, 4, generator=rng)}
+    model = MODELS.get(case, lambda seed: net())(seed)
+    return data, model, lambda: {"rows": torch.randint(32, (next(sizes),), generator=rng)}
+
+
+def losses_of(seed, case):
+    def losses(model, data, drawn):
+        x = data["x"][drawn["rows"]]
+        y = model(x)
+        return {"fit": (y - x.sum(1, keepdim=True)).square().mean(), "small": 3 * (y - 1).abs().mean()}
+
+    return losses
+
+
+def optimizer_of(case, parameters):
+    return torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.1)
+
+
+def error(model, data):
+    return (model(data["x"]) - data["x"].sum(1, keepdim=True)).square().mean()
+
+
+@task(terms=TERMS, metric="error", direction="minimize")
+def hard(trial, *, steps=8, case=""):
+    data, model, draw = made(trial.seed, case)
+    losses, criterion = losses_of(trial.seed, case), trial.criterion()
+    optimizer = optimizer_of(case, list(model.parameters()))
+    trial.attach(optimizer)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        criterion(losses(model, data, draw())).backward()
+        optimizer.step()
+    with torch.no_grad():
+        value = error(model.eval(), data).item()
+    return {"validation/error": value, "test/error": value}
+
+
+@stack(hard)
+def parts(seed, *, steps, case):
+    data, model, draw = made(seed, case)
+    return Stackable(
+        model,
+        draw,
+        losses_of(seed, case),
+        lambda model, data: {f"{split}/error": error(model, data) for split in ("validation", "test")},
+        lambda parameters: optimizer_of(case, parameters),
+        steps,
+        data=data,
+    )

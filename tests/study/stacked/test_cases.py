@@ -1,0 +1,50 @@
+"""What is easily stacked in a wrong way: it is as if alone, or says why it is not stacked."""
+
+import functools
+
+import pytest
+import torch
+
+from tests.study.stacked._cases import hard
+from trainonce.study.executors.base import Job
+from trainonce.study.executors.run_trial import train
+from trainonce.study.stacked.reasons import NotStackableError
+from trainonce.study.stacked.stackable import make
+from trainonce.study.stacked.training import StackedTraining
+from trainonce.study.weightings import Fixed, Learned
+
+WEIGHTINGS = [Fixed.of((1.0, 1.0)), Learned(init=0.1)]
+SEEDS = [0, 3]
+
+
+@pytest.fixture(autouse=True)
+def wide():
+    """Float64 throughout."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def errors_of(made):
+    training = StackedTraining(made.terms, WEIGHTINGS, SEEDS, functools.partial(make, made))
+    assert list(training.run())
+    return {(seed, repr(w)): outcome.metrics["test/error"] for seed, w, outcome in training.outcomes()}
+
+
+@pytest.mark.parametrize("case", ["transposed", "twice"])
+def test_is_as_if_alone(tmp_path, case):
+    made = hard.using(case=case)
+    found = errors_of(made)
+    for i, weighting in enumerate(WEIGHTINGS):
+        for seed in SEEDS:
+            record = train(made, Job("key", seed, weighting), tmp_path / f"{i}-{seed}", None, "cpu")
+            assert found[seed, repr(weighting)] == pytest.approx(record.metrics["test/error"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [("small batches", "what passes a dropout does not have the same size in all steps")],
+)
+def test_says_why_it_is_not_stacked(case, why):
+    with pytest.raises(NotStackableError, match=why):
+        errors_of(hard.using(case=case))
