@@ -18,6 +18,25 @@ class Transposed(nn.Module):
         return self.last(self.drop(self.first(x[..., None]).transpose(0, 1)).mean(0))
 
 
+class Keeping(nn.Module):
+    """Keeps a mean, as a buffer that is assigned or as a plain attribute, or counts its steps."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.last, self.steps = how, nn.Linear(4, 1), 0
+        if how == "buffer":
+            self.register_buffer("mean", torch.zeros(4))
+        elif how == "attribute":
+            self.mean = torch.zeros(4)
+
+    def forward(self, x):
+        if self.training and self.how == "counter":
+            self.steps += 1
+        elif self.training:
+            self.mean = 0.5 * self.mean + x.detach().mean(0)
+        return self.last(x) * self.steps if self.how == "counter" else self.last(x - self.mean)
+
+
 def twice():
     drop = nn.Dropout(0.3)
     return nn.Sequential(nn.Linear(4, 6), drop, nn.ReLU(), nn.Linear(6, 6), drop, nn.Linear(6, 1))
@@ -27,7 +46,13 @@ def net():
     return nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Tanh(), nn.Linear(6, 1))
 
 
-MODELS = {"transposed": lambda seed: Transposed(), "twice": lambda seed: twice()}
+MODELS = {
+    "transposed": lambda seed: Transposed(),
+    "twice": lambda seed: twice(),
+    "buffer": lambda seed: Keeping("buffer"),
+    "attribute": lambda seed: Keeping("attribute"),
+    "counter": lambda seed: Keeping("counter"),
+}
 
 
 def batch_sizes(case):

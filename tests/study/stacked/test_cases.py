@@ -43,7 +43,12 @@ def test_is_as_if_alone(tmp_path, case):
 
 @pytest.mark.parametrize(
     ("case", "why"),
-    [("small batches", "what passes a dropout does not have the same size in all steps")],
+    [
+        ("small batches", "what passes a dropout does not have the same size in all steps"),
+        ("buffer", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
+        ("attribute", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
+        ("counter", "the model assigns 'steps' in a step; what it keeps must be buffers that change in place"),
+    ],
 )
 def test_says_why_it_is_not_stacked(case, why):
     with pytest.raises(NotStackableError, match=why):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from trainonce.study.stacked import reasons
+from trainonce.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -118,7 +119,12 @@ class StackedModel:
         seen: list[tuple[MaskedDropout, Tensor]] = []
         for module in dropouts:
             module.calls, module.seen = 0, seen
-        found = self.template.train()(function, *more)
+        before = _state(self.template.train())
+        found = self.template(function, *more)
+        if changed := sorted(name for name, value in _state(self.template).items() if not _same(before, name, value)):
+            raise reasons.NotStackableError(
+                f"the model assigns {quoted(changed)} in a step; what it keeps must be buffers that change in place"
+            )
         for module in dropouts:
             module.seen = None
         order: dict[MaskedDropout, int] = {}
@@ -127,6 +133,26 @@ class StackedModel:
             call = order[module] = order.get(module, -1) + 1
             random.append(Random(f"{dropouts[module]}.{MASK}{call}", ones.cpu(), module.p))
         return found, random
+
+
+def _state(model: nn.Module) -> dict[str, Any]:
+    """What each module has as attributes and buffers, but for dropouts that were replaced."""
+    found: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, MaskedDropout):
+            own = {key: value for key, value in vars(module).items() if key not in _OF_MODULES} | module._buffers
+            found |= {f"{name}.{key}".removeprefix("model.").lstrip("."): value for key, value in own.items()}
+    return found
+
+
+_OF_MODULES = frozenset(vars(nn.Module()))
+
+
+def _same(before: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Whether an attribute is the one it was, or a plain value equal to it."""
+    if name not in before:
+        return False
+    return before[name] is value or (isinstance(value, (int, float, str, tuple)) and before[name] == value)
 
 
 def _with_masks(model: nn.Module) -> nn.Module:
