@@ -1,8 +1,11 @@
 """Tasks of one kind whose models, losses and optimizers are hard to stack, each by its name."""
 
+import functools
+
 import torch
 from torch import nn
 
+from trainonce.optim import SGDW
 from trainonce.study import task
 from trainonce.study.stacked import Stackable, stack
 
@@ -77,8 +80,25 @@ def losses_of(seed, case):
     return losses
 
 
+OPTIMIZERS = {
+    "Adagrad": functools.partial(torch.optim.Adagrad, initial_accumulator_value=0.1),
+    "Adamax": torch.optim.Adamax,
+    "NAdam": torch.optim.NAdam,
+    "RAdam": torch.optim.RAdam,
+    "RMSprop": torch.optim.RMSprop,
+    "SGDW": SGDW,
+}
+
+
 def optimizer_of(case, parameters):
-    return torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.1)
+    if case == "groups":
+        matrices, others = ([p for p in parameters if (p.dim() > 1) == large] for large in (True, False))
+        groups = [{"params": matrices, "weight_decay": 0.5}, {"params": others, "weight_decay": 0.0, "lr": 0.01}]
+        return torch.optim.SGD(groups, lr=0.05, momentum=0.9)
+    optimizer = OPTIMIZERS.get(case, torch.optim.AdamW)(parameters, lr=0.05, weight_decay=0.1)
+    if case == "hook":
+        optimizer.register_step_pre_hook(lambda *_: None)
+    return optimizer
 
 
 def error(model, data):

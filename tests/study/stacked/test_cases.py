@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from tests.study.stacked._cases import hard
+from tests.study.stacked._cases import OPTIMIZERS, hard
 from trainonce.study.executors.base import Job
 from trainonce.study.executors.run_trial import train
 from trainonce.study.stacked.reasons import NotStackableError
@@ -31,7 +31,7 @@ def errors_of(made):
     return {(seed, repr(w)): outcome.metrics["test/error"] for seed, w, outcome in training.outcomes()}
 
 
-@pytest.mark.parametrize("case", ["transposed", "twice"])
+@pytest.mark.parametrize("case", ["transposed", "twice", "groups", *OPTIMIZERS])
 def test_is_as_if_alone(tmp_path, case):
     made = hard.using(case=case)
     found = errors_of(made)
@@ -45,6 +45,7 @@ def test_is_as_if_alone(tmp_path, case):
     ("case", "why"),
     [
         ("small batches", "what passes a dropout does not have the same size in all steps"),
+        ("hook", "the optimizer has a hook, which would see all models at once"),
         ("buffer", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
         ("attribute", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
         ("counter", "the model assigns 'steps' in a step; what it keeps must be buffers that change in place"),

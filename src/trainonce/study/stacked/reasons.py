@@ -62,6 +62,8 @@ def of_optimizer(optimizer: Optimizer) -> str | None:
     if type(optimizer) not in BY_ENTRY:
         known = quoted(kind.__name__ for kind in BY_ENTRY)
         return f"{type(optimizer).__name__} may mix the entries of a parameter; stacked are {known}"
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        return "the optimizer has a hook, which would see all models at once"
     return None
 
 

@@ -34,7 +34,8 @@ class Stackable:
     :param draw: What is new in each step, such as a batch, drawn on the CPU in the order of the training function.
     :param losses: The losses of a step from the model, ``data`` and what was drawn: by term, or in the terms' order.
     :param metrics: What the training function returns, each as a tensor without dimensions; called in eval mode.
-    :param optimizer: Makes the optimizer. It must treat every entry of a parameter by itself, as SGD and Adam do.
+    :param optimizer: Makes the optimizer from one model's parameters that are trained, in groups if you like. It must
+        treat every entry of a parameter by itself, as SGD and Adam do.
     :param steps: The length of the training.
     :param schedule: Makes the learning-rate schedule, which is stepped after each step.
     :param data: Tensors that stay the same, for ``losses`` and ``metrics``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
+    from torch.optim import Optimizer
 
     from trainonce.study.stacked.stackable import Losses, Stackable, Tensors
     from trainonce.study.weightings import Weighting
@@ -69,8 +71,7 @@ class StackedTraining:
         self._losses = functools.partial(in_order, self.parts.losses, self.terms)
         self._look()
         self.points = self._make_points()
-        self.optimizer = self.parts.optimizer(self._trained)
-        self._check(reasons.of_optimizer(self.optimizer))
+        self.optimizer = self._make_optimizer()
         for some in self.points:
             some.join(self.optimizer)
         self._schedule = None if self.parts.schedule is None else self.parts.schedule(self.optimizer)
@@ -96,6 +97,16 @@ class StackedTraining:
         }
         leaves = [places.Leaves(loss).uses for loss in losses.unbind()]
         self._reached = [{names[leaf] for leaf in some if leaf in names} for some in leaves]
+
+    def _make_optimizer(self) -> Optimizer:
+        """The task's optimizer for all models. Its groups are made of one model's parameters, whose shapes may count."""
+        own = [p for p in self.model.template.parameters() if p.requires_grad]
+        made = self.parts.optimizer(own)
+        self._check(reasons.of_optimizer(made))
+        stacked = dict(zip(own, self._trained, strict=True))
+        groups = [group | {"params": [stacked[p] for p in group["params"]]} for group in made.param_groups]
+        takes = inspect.signature(type(made)).parameters
+        return type(made)(groups, **{name: value for name, value in made.defaults.items() if name in takes})
 
     def _make_points(self) -> list[Points]:
         seeds, made = len(self.seeds), list[Points]()
