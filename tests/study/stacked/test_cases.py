@@ -46,6 +46,10 @@ def test_is_as_if_alone(tmp_path, case):
     [
         ("small batches", "what passes a dropout does not have the same size in all steps"),
         ("hook", "the optimizer has a hook, which would see all models at once"),
+        ("losses by seed", "'losses' depends on the seed; what belongs to a seed must be in data"),
+        ("model by seed", "'losses' depends on the seed; what belongs to a seed must be in data"),
+        ("metrics by seed", "'metrics' depends on the seed; what belongs to a seed must be in data"),
+        ("numbers", "'metrics' must give tensors without dimensions"),
         ("buffer", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
         ("attribute", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
         ("counter", "the model assigns 'steps' in a step; what it keeps must be buffers that change in place"),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainonce.history import Mark
-from trainonce.study.stacked import reasons
+from trainonce.study.stacked import alike, reasons
 from trainonce.study.stacked.models import StackedModel
 from trainonce.study.stacked.random_numbers import RandomNumbers
 from trainonce.study.stacked.weights import FixedPoints, LearnedPoints, Points, UnitPoints, squared_norms
@@ -89,6 +89,8 @@ class StackedTraining:
         """Train the first model in thought: which dropouts it passes, and which parameters its terms share."""
         drawn = {name: self.model.to(value) for name, value in self._random.peek().items()}
         data = {name: value[0] for name, value in self._data.items()}
+        other = self._random.parts[-1]
+        alike.check(self.parts, other, lambda p, *args: in_order(p.losses, self.terms, *args), data, drawn)
         losses, self._masks = self.model.look(self._losses, data, drawn)
         names: dict[Tensor, str] = {p: name for name, p in self.model.template.named_parameters() if p.requires_grad}
         self._places = {
@@ -99,7 +101,7 @@ class StackedTraining:
         self._reached = [{names[leaf] for leaf in some if leaf in names} for some in leaves]
 
     def _make_optimizer(self) -> Optimizer:
-        """The task's optimizer for all models. Its groups are made of one model's parameters, whose shapes may count."""
+        """The optimizer for all models. Its groups are made of one model's parameters, whose shapes may count."""
         own = [p for p in self.model.template.parameters() if p.requires_grad]
         made = self.parts.optimizer(own)
         self._check(reasons.of_optimizer(made))
