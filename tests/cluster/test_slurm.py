@@ -112,6 +112,7 @@ def test_a_driver_that_is_killed_again_and_again_loses_nothing_and_trains_nothin
     assert last.returncode == 0, output
     assert sorted((r.seed, r.status) for r in records(tmp_path)) == [(seed, "done") for seed in range(4)]
     assert sorted(seed for _, _, _, seed in starts(tmp_path)) == [0, 1, 2, 3]
+    assert not shared(tmp_path).exists()
 
 
 def test_two_drivers_share_the_trials(tmp_path):

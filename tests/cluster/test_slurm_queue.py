@@ -1,9 +1,11 @@
 """Trials as jobs of Slurm itself, or rather of commands that stand in for it: arrays, time limits, lost jobs."""
 
 import os
+import random
 import re
 import signal
 import threading
+import time
 
 import _fake_slurm
 import pytest
@@ -213,3 +215,19 @@ def test_a_machine_without_slurm_is_one_sentence(tmp_path, monkeypatch, capsys):
     assert said.endswith("or try it here with --cluster local.")
     assert "Traceback" not in said
     assert not (tmp_path / "out" / layout.SLURM).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_20_random_moments_loses_nothing_and_trains_nothing_twice(tmp_path):
+    rng, asked = random.Random(7), {"seeds": 40, "cluster": "slurm", "pause": 0.3, "steps": 20}
+    for _ in range(20):
+        driver = start_driver(tmp_path, "--max-concurrent", 3, **asked)
+        time.sleep(rng.uniform(3, 14))
+        driver.kill()
+        driver.communicate()
+    last = start_driver(tmp_path, "--max-concurrent", 3, **asked)
+    output, _ = last.communicate(timeout=400)
+    assert last.returncode == 0, output
+    assert sorted((r.seed, r.status) for r in records(tmp_path)) == [(seed, "done") for seed in range(40)]
+    assert sorted(seed for _, _, _, seed in starts(tmp_path)) == list(range(40))

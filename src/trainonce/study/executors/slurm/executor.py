@@ -7,6 +7,7 @@ one takes them over, since a place in the queue and hours of training are worth 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import resource
 import socket
@@ -69,7 +70,8 @@ class Slurm:
         self._driver, self._sent = DriverStore(task, store), SentTask.of(task, location)
         self._root = store.path / layout.SLURM
         self._threads, self._minutes = whole(tools.options, "cpus", 1), time_of(tools.options)
-        self._jobs_folder = self._root / f"jobs-{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        own = uuid.uuid4().hex
+        self._jobs_folder = self._root / f"jobs-{socket.gethostname()}-{own}"
         name = f"trainonce-{layout.default_folder(task.name)}".replace(" ", "-")
         self._engine = open_engine(self._jobs_folder, tools.options, name, tools.workers)
         self._answers: list[tuple[str, Event]] = []
@@ -77,6 +79,8 @@ class Slurm:
         self._looked = self._refused = -float("inf")
         self._failing_since: float | None = None
         self._ended: dict[str, str] = {}
+        self._alive = contextlib.ExitStack()
+        self._alive.enter_context(store.claim(own))
         remove_leftovers(self._root, store, self._engine)
 
     @property
@@ -250,7 +254,8 @@ class Slurm:
                 self._forget(running)
         self._driver.close()
         self._engine.close()
-        remove_leftovers(self._root, self._store, self._engine, own=self._jobs_folder.name)
+        self._alive.close()
+        remove_leftovers(self._root, self._store, self._engine)
 
 
 def _last_line(path: Path) -> str:
