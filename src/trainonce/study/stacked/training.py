@@ -154,7 +154,7 @@ class StackedTraining:
         found = torch.autograd.grad(losses, self._trained, factors.to(losses), allow_unused=True)
         with torch.no_grad():
             for parameter, gradient in zip(self._trained, found, strict=True):
-                parameter.grad = gradient
+                parameter.grad = None if gradient is None else gradient.contiguous()  # fused steps go by memory
             self._move(parts)
 
     def _move(self, losses: Sequence[Tensor]) -> None:
