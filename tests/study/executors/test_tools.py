@@ -21,6 +21,11 @@ def test_tasks_that_are_in_no_file_train_in_this_process(tmp_path):
     assert made.run(device="cpu", show=False).rows[0].chosen.report
 
 
+def test_tasks_that_are_in_no_file_can_be_stacked():
+    local = task(terms=_tasks.TERMS, metric="error", direction="minimize")(lambda trial: None)
+    assert Tools.choose(local, device="cpu", executor="stacked").workers == 0
+
+
 def test_devices_that_are_not_there_are_one_sentence(tmp_path):
     with pytest.raises(ValueError, match="There is no device 'gpu'"):
         study(tmp_path).run(device="gpu", show=False)
@@ -41,6 +46,7 @@ def test_wrong_numbers_of_workers_are_one_sentence(tmp_path):
         ({"workers": 3}, "processes", 3),
         ({"executor": "in-process"}, "in-process", 0),
         ({"executor": "processes", "workers": 1}, "processes", 1),
+        ({"executor": "stacked", "workers": 0}, "stacked", 0),
     ],
 )
 def test_an_executor_is_chosen_by_name_or_by_the_number_of_workers(asked, executor, workers):

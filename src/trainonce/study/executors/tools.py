@@ -84,6 +84,8 @@ class Tools:
             raise ValueError(f"workers is how many trainings run at a time, 0 for in this process; got {workers!r}.")
         if executor == "in-process" and workers:
             raise ValueError(f"The executor 'in-process' trains in this process: use workers=0; got {workers}.")
+        if executor == "stacked" and (workers == 0 or TaskLocation.of(task) is None):
+            return cls("stacked", 0, devices, start)  # what cannot be stacked trains in this process, too
         if executor not in (None, "in-process") and workers == 0:
             raise ValueError(f"The executor {executor!r} needs at least 1 worker; got 0.")
         alone = executor == "in-process" or workers == 0
