@@ -9,9 +9,10 @@ from torch import nn
 
 import trainonce
 from tests.study.stacked._toy import toy
+from trainonce.errors import StoppedError
 from trainonce.study import Study, task
 from trainonce.study.executors.base import Job
-from trainonce.study.layout import HISTORY
+from trainonce.study.layout import CHECKPOINT, HISTORY
 from trainonce.study.stacked import Stackable, reasons, stack
 from trainonce.study.stacked.blocks import blocks_of, name_of
 from trainonce.study.stacked.memory import bytes_of_a_model, models_that_fit
@@ -133,6 +134,38 @@ def test_a_task_that_cannot_be_stacked_says_why_and_trains(tmp_path, capsys, how
 def test_a_task_without_parts_says_so(tmp_path):
     bare = dataclasses.replace(toy, function=lambda trial: None)
     assert reasons.of_task(bare) == "the task 'toy' has no parts to stack; see trainonce.study.stacked.stack"
+
+
+def test_what_has_a_checkpoint_goes_on_and_the_others_are_stacked(tmp_path, capsys):
+    made = toy.using(steps=4)
+    keys = sorted(study_of(tmp_path / "other", made, ["grid:0.1,1"], "stacked", seeds=1)[1])
+    capsys.readouterr()
+    study = Study(made, tmp_path / "study", seeds=1).add("grid:0.1,1")
+    study.store.folder(keys[0]).mkdir(parents=True)
+    (study.store.folder(keys[0]) / CHECKPOINT).touch()
+    study.run(executor="stacked", workers=0, device="cpu")
+    assert "Trials that are not stacked: what was interrupted goes on from its checkpoint." in _text(capsys)
+    assert {key: record.status for key, record in study.store.read().items()} == dict.fromkeys(keys, "done")
+
+
+def test_no_more_trials_are_claimed_than_files_may_be_open(tmp_path, monkeypatch):
+    from trainonce.study.executors import stacked
+
+    monkeypatch.setattr(stacked.resource, "getrlimit", lambda _: (6, 6))
+    _, records = study_of(tmp_path, toy.using(steps=2), ["grid:0.1,1"], "stacked", seeds=2)
+    assert all(record.status == "done" for record in records.values())
+    assert len(records) == 8
+
+
+def test_a_full_disk_stops_the_study_and_trains_nothing_again(tmp_path, monkeypatch):
+    from trainonce.study.executors import stacked
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(stacked.Stacked, "_record", full)
+    with pytest.raises(StoppedError, match=r"could not be written: No space left on device\."):
+        study_of(tmp_path, toy.using(steps=2), ["uniform"], "stacked", seeds=1)
 
 
 def _text(capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import resource
 import time
 from typing import TYPE_CHECKING
 
@@ -57,14 +58,14 @@ class Stacked:
 
     @property
     def has_room(self) -> bool:
-        return len(self._jobs) + len(self._waiting) < MOST
+        return len(self._jobs) + len(self._waiting) < min(MOST, _claims_that_may_be_open())
 
     @property
     def is_idle(self) -> bool:
         return not self._jobs and not self._waiting and self._others.is_idle
 
     def start(self, job: Job) -> None:
-        why = self._why or reasons.of_job(job)
+        why = self._why or reasons.of_job(job) or reasons.of_folder(self._store.folder(job.key))
         if why is None:
             self._jobs.append(job)
         else:
@@ -105,6 +106,8 @@ class Stacked:
                 mine.append(job)
             else:
                 yield job.key, event
+        if not mine:
+            return
         try:
             room = models_that_fit(functools.partial(make, self._task), self._task.terms, self._device, jobs[0].seed)
             waiting = blocks_of(mine, room)
@@ -118,7 +121,7 @@ class Stacked:
                     waiting = [*block.halves(), *waiting]
                 gc.collect()
         except InputError as error:
-            yield mine[0].key, Event("stop", str(error))
+            yield jobs[0].key, Event("stop", str(error))
         except Exception as error:  # whatever the task's functions cannot do side by side
             left = [job for job in mine if self._driver.holds(job.key)]
             for job in left:
@@ -139,7 +142,12 @@ class Stacked:
         seconds = (time.time() - start) / block.models
         for seed, weighting, outcome in outcomes:
             job = block.jobs[seed, name_of(weighting)]
-            yield job.key, self._driver.record(self._record(job, outcome, seconds))
+            try:
+                record = self._record(job, outcome, seconds)
+            except OSError as error:  # of a full disk, which is no reason to train again
+                yield job.key, Event("stop", f"{self._store.folder(job.key)} could not be written: {error.strerror}.")
+                return
+            yield job.key, self._driver.record(record)
 
     def _record(self, job: Job, outcome: Outcome, seconds: float) -> Record:
         """Write the history of a trial; its record."""
@@ -167,6 +175,12 @@ class Stacked:
             device=device_name(self._device),
             versions=versions(),
         )
+
+
+def _claims_that_may_be_open() -> int:
+    """Every claim is an open file; half of those that a process may have are left to others."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST if most == resource.RLIM_INFINITY else max(1, most // 2)
 
 
 def _reason(error: Exception) -> str:

@@ -8,11 +8,14 @@ import torch
 from torch import nn
 
 from trainonce.optim import SGDW
+from trainonce.study import layout
 from trainonce.study.stacked.stackable import find
 from trainonce.study.weightings import Fixed, Learned
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch.optim import Optimizer
 
     from trainonce.study.executors.base import Job
@@ -56,6 +59,11 @@ def of_job(job: Job) -> str | None:
     if weighting.measures and (weighting.drift or weighting.signal == "loss"):
         return "exponents that move in gradient units train one by one"
     return None
+
+
+def of_folder(folder: Path) -> str | None:
+    """Why the trial with this folder cannot be stacked now."""
+    return "what was interrupted goes on from its checkpoint" if (folder / layout.CHECKPOINT).is_file() else None
 
 
 def of_optimizer(optimizer: Optimizer) -> str | None:
