@@ -1,6 +1,7 @@
 """Studies for the tests on Slurm, and what is left of them."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,7 +62,13 @@ def start_driver(folder, *more, **asked):
     given = list(map(str, command(folder, *more, **asked)))
     environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     return subprocess.Popen(
-        given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )
 
 
