@@ -173,7 +173,7 @@ def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     return ["torch._dynamo", *CORE, *searches, *peers, *task.preload]
 
 
-#: What ``import trainonce`` leaves for later, and every trial uses.
+#: What ``import trainonce`` leaves for later, and every trial uses, or the file of its task.
 CORE = (
     "trainonce.attachment",
     "trainonce.fixed",
@@ -181,6 +181,7 @@ CORE = (
     "trainonce.optim",
     "trainonce.parameters",
     "trainonce.scouts",
+    "trainonce.study.study",
     "trainonce.units.settings",
 )
 
