@@ -49,6 +49,30 @@ class Scaled(nn.Module):
         return self.scale * self.last(x)
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.GRU(1, 3, batch_first=True), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.last(self.first(x[..., None])[0][:, -1])
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(self.first(x[:, None], x[:, None], x[:, None], need_weights=False)[0][:, 0])
+
+
+def partly_frozen():
+    """A dropout and batch normalisation that were put into eval mode, beside a dropout that was not."""
+    first = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5)).eval()
+    return nn.Sequential(first, nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 1))
+
+
 def twice():
     drop = nn.Dropout(0.3)
     return nn.Sequential(nn.Linear(4, 6), drop, nn.ReLU(), nn.Linear(6, 6), drop, nn.Linear(6, 1))
@@ -65,6 +89,10 @@ MODELS = {
     "attribute": lambda seed: Keeping("attribute"),
     "counter": lambda seed: Keeping("counter"),
     "model by seed": lambda seed: Scaled(1.0 + seed),
+    "partly frozen": lambda seed: partly_frozen(),
+    "recurrent": lambda seed: Recurrent(),
+    "attention": lambda seed: Attending(),
+    "other model": lambda seed: nn.Sequential(nn.Linear(4, 3 + seed), nn.Linear(3 + seed, 1)),
 }
 
 
@@ -76,9 +104,17 @@ def batch_sizes(case):
 
 def made(seed, case):
     rng, sizes = torch.Generator().manual_seed(seed), batch_sizes(case)
-    data = {"x": torch.randn(32, 4, generator=rng)}
+    data = {"x": torch.randn(32 + (seed if case == "other size" else 0), 4, generator=rng)}
     model = MODELS.get(case, lambda seed: net())(seed)
-    return data, model, lambda: {"rows": torch.randint(32, (next(sizes),), generator=rng)}
+    left = iter(range(5))
+
+    def draw():
+        if case == "few batches":
+            next(left)
+        rows = torch.randint(32, (next(sizes),), generator=rng)
+        return {"rows": rows.numpy() if case == "numpy" else rows}
+
+    return data, model, draw
 
 
 def losses_of(seed, case):
@@ -148,5 +184,6 @@ def parts(seed, *, steps, case):
         metrics,
         lambda parameters: optimizer_of(case, parameters),
         steps,
-        data=data,
+        torch.optim.lr_scheduler.ReduceLROnPlateau if case == "plateau" else None,
+        data,
     )

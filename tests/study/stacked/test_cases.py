@@ -8,7 +8,7 @@ import torch
 from tests.study.stacked._cases import OPTIMIZERS, hard
 from trainonce.study.executors.base import Job
 from trainonce.study.executors.run_trial import train
-from trainonce.study.stacked.reasons import NotStackableError
+from trainonce.study.stacked.reasons import NotStackableError, of_error
 from trainonce.study.stacked.stackable import make
 from trainonce.study.stacked.training import StackedTraining
 from trainonce.study.weightings import Fixed, Learned
@@ -31,7 +31,7 @@ def errors_of(made):
     return {(seed, repr(w)): outcome.metrics["test/error"] for seed, w, outcome in training.outcomes()}
 
 
-@pytest.mark.parametrize("case", ["transposed", "twice", "groups", *OPTIMIZERS])
+@pytest.mark.parametrize("case", ["transposed", "twice", "partly frozen", "groups", *OPTIMIZERS])
 def test_is_as_if_alone(tmp_path, case):
     made = hard.using(case=case)
     found = errors_of(made)
@@ -53,8 +53,22 @@ def test_is_as_if_alone(tmp_path, case):
         ("buffer", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
         ("attribute", "the model assigns 'mean' in a step; what it keeps must be buffers that change in place"),
         ("counter", "the model assigns 'steps' in a step; what it keeps must be buffers that change in place"),
+        ("recurrent", "torch.func.vmap cannot map GRU"),
+        ("plateau", "ReduceLROnPlateau follows a metric, and models side by side have one learning rate"),
+        ("other size", r"'x' of data does not have the same shape in all seeds: \(32, 4\) and \(35, 4\)"),
+        ("other model", r"of the model does not have the same shape in all seeds: \(3, 4\) and \(6, 4\)"),
+        ("numpy", "draw must give tensors, and 'rows' is a numpy.ndarray"),
+        ("few batches", "draw ran out of batches; it must give one for each step"),
     ],
 )
 def test_says_why_it_is_not_stacked(case, why):
     with pytest.raises(NotStackableError, match=why):
         errors_of(hard.using(case=case))
+
+
+def test_random_numbers_inside_a_model_are_named():
+    with pytest.raises(RuntimeError) as raised:
+        errors_of(hard.using(case="attention"))
+    assert of_error(raised.value) == (
+        "the model or its losses draw random numbers by themselves, such as the dropout of attention"
+    )

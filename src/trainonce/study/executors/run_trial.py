@@ -110,8 +110,7 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         for name in (layout.CHECKPOINT, layout.SPENT):
             (folder / name).unlink(missing_ok=True)
     weights, total = _last_weights(trial, status)
-    if not all(map(math.isfinite, weights)):
-        warned.append("The weights were not finite at the end: some loss was not, or its gradient.")
+    warned += warnings_of(weights)
     fraction, seconds = _cost(trial, status, start)
     return Record(
         key=job.key,
@@ -154,6 +153,13 @@ def _last_weights(trial: Trial | None, status: Status) -> tuple[Sequence[float],
         if status != "failed":  # of a device that failed nothing can be read
             raise
         return [], 1.0
+
+
+def warnings_of(weights: Sequence[float]) -> list[str]:
+    """What is to be said of the weights that a trial ended with."""
+    if all(map(math.isfinite, weights)):
+        return []
+    return ["The weights were not finite at the end: some loss was not, or its gradient."]
 
 
 def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:

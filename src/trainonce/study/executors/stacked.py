@@ -17,7 +17,7 @@ from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.processes import Processes
 from trainonce.study.executors.remote.driver_store import DriverStore
-from trainonce.study.executors.run_trial import clear, device_name
+from trainonce.study.executors.run_trial import clear, device_name, warnings_of
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.record import Record, versions
 from trainonce.study.stacked import reasons
@@ -126,7 +126,7 @@ class Stacked:
             left = [job for job in mine if self._driver.holds(job.key)]
             for job in left:
                 self._driver.release(job.key)
-            self._leave(left, _reason(error))
+            self._leave(left, reasons.of_error(error))
 
     def _train(self, block: Block) -> Iterator[tuple[str, Event]]:
         task, start, shown = self._task, time.time(), time.monotonic()
@@ -174,6 +174,7 @@ class Stacked:
             ended=time.time(),
             device=device_name(self._device),
             versions=versions(),
+            warnings=warnings_of(outcome.weights),
         )
 
 
@@ -181,11 +182,3 @@ def _claims_that_may_be_open() -> int:
     """Every claim is an open file; half of those that a process may have are left to others."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST if most == resource.RLIM_INFINITY else max(1, most // 2)
-
-
-def _reason(error: Exception) -> str:
-    """Why a stack could not be trained, from what it raised."""
-    text = str(error).strip().partition("\n")[0].rstrip(".")
-    if isinstance(error, reasons.NotStackableError):
-        return text
-    return f"side by side they raise {type(error).__name__}: {text}"

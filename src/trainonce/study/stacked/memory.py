@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from trainonce.study.stacked.models import StackedModel
+from trainonce.study.stacked.random_numbers import draw
 from trainonce.study.stacked.training import in_order
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ def bytes_of_a_model(parts: Stackable, terms: Sequence[str]) -> int:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    drawn = dict(parts.draw())
+    drawn = draw(parts)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         model.look(lambda *args: in_order(parts.losses, terms, *args), parts.data, drawn)
     own = sum(value.nbytes for value in (*model.parameters.values(), *model.buffers.values()))
@@ -46,4 +49,22 @@ def free_bytes(device: str) -> int:
     """Of the device that is asked for."""
     if torch.device(device).type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(min(_free_of_machine(), _free_of_group()))
+
+
+def _free_of_machine() -> int:
+    """With what the system holds as a cache; where it does not say that, half of all memory."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _free_of_group(folder: Path = Path("/sys/fs/cgroup")) -> float:
+    """What a container still has; more than any machine where it has no limit."""
+    try:
+        limit, used = (int((folder / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+    except (OSError, ValueError):  # there is no group, or its limit is "max"
+        return math.inf
+    return max(0, limit - used)

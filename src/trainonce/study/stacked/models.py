@@ -70,10 +70,11 @@ class StackedModel:
         self._device, self._dtype = device, dtype
         self.points = points
         self.template = _Whole(_with_masks(copy.deepcopy(models[0]))).to(device)
+        self._modes = {module: module.training for module in self.template.modules()}
         made = [_Whole(model) for model in models]
         trained = {name for name, p in made[0].named_parameters() if p.requires_grad}
         values = [dict(m.named_parameters()) | dict(m.named_buffers()) for m in made]
-        stacked = {name: self._repeat([value[name] for value in values]) for name in values[0]}
+        stacked = {name: self._repeat(value) for name, value in _together(values, "the model").items()}
         self.parameters = {n: value.requires_grad_() for n, value in stacked.items() if n in trained}
         self.buffers = {name: value for name, value in stacked.items() if name not in trained}
         self.masks: dict[str, Tensor] = {}
@@ -82,19 +83,19 @@ class StackedModel:
         """On the device and, if a precision was asked for, in it."""
         return value.to(self._device, self._dtype if value.is_floating_point() else None)
 
-    def stack(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
-        """Tensors of each seed as one."""
-        return {name: self.to(torch.stack([part[name] for part in parts])) for name in parts[0]}
+    def stack(self, parts: Sequence[Tensors], where: str) -> dict[str, Tensor]:
+        """Tensors of each seed as one; ``where`` they are from is for the reason if they cannot be."""
+        return {name: self.to(value) for name, value in _together(parts, where).items()}
 
-    def _repeat(self, values: Sequence[Tensor]) -> Tensor:
-        one = self.to(torch.stack([value.detach() for value in values])).unsqueeze(1)
+    def _repeat(self, value: Tensor) -> Tensor:
+        one = self.to(value).unsqueeze(1)
         return one.repeat(1, self.points, *(1,) * (one.dim() - 2))
 
     def call(
         self, function: Callable[..., Any], *more: Mapping[str, Tensor], train: bool, points: slice = slice(None)
     ) -> Any:
         """A function of a model and of tensors of its seed, for all models at once."""
-        self.template.train(train)
+        self._set_mode(train)
 
         def alone(own: dict[str, Tensor], of_seed: dict[str, Tensor], *args: Any) -> Any:
             for module in self.template.modules():
@@ -105,6 +106,11 @@ class StackedModel:
         own = {name: value[:, points] for name, value in (self.parameters | self.buffers).items()}
         inner = vmap(alone, in_dims=(0, None, *(None for _ in more)))
         return vmap(inner, in_dims=(0, 0, *(0 for _ in more)))(own, self.masks, *more)
+
+    def _set_mode(self, train: bool) -> None:
+        """Modules that the task made in eval mode, such as frozen ones, stay in it."""
+        for module, training in self._modes.items():
+            module.training = train and training
 
     def look(self, function: Callable[..., Any], *more: Mapping[str, Tensor]) -> tuple[Any, list[Random]]:
         """What the function gives for the first model alone, and the dropouts it passes, in their order.
@@ -119,7 +125,8 @@ class StackedModel:
         seen: list[tuple[MaskedDropout, Tensor]] = []
         for module in dropouts:
             module.calls, module.seen = 0, seen
-        before = _state(self.template.train())
+        self._set_mode(True)
+        before = _state(self.template)
         found = self.template(function, *more)
         if changed := sorted(name for name, value in _state(self.template).items() if not _same(before, name, value)):
             raise reasons.NotStackableError(
@@ -158,9 +165,24 @@ def _same(before: Mapping[str, Any], name: str, value: Any) -> bool:
 def _with_masks(model: nn.Module) -> nn.Module:
     """The model with its dropouts replaced, also where one of them is in several places."""
     if type(model) is nn.Dropout:
-        return MaskedDropout(model.p)
+        return _masked(model)
     for module in list(model.modules()):
         for name, child in module._modules.items():
             if type(child) is nn.Dropout:
-                setattr(module, name, MaskedDropout(child.p))
+                setattr(module, name, _masked(child))
     return model
+
+
+def _masked(dropout: nn.Dropout) -> nn.Module:
+    return MaskedDropout(dropout.p).train(dropout.training)
+
+
+def _together(parts: Sequence[Mapping[str, Tensor]], where: str) -> dict[str, Tensor]:
+    """The tensors of all seeds as one, by name."""
+    found: dict[str, Tensor] = {}
+    for name in parts[0]:
+        values = [part.get(name) for part in parts]
+        if why := reasons.of_tensors(where, name, values):
+            raise reasons.NotStackableError(why)
+        found[name] = torch.stack([value.detach() for value in values if value is not None])
+    return found

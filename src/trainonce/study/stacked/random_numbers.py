@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainonce.study import random_states
+from trainonce.study.stacked import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +34,7 @@ class RandomNumbers:
 
     def peek(self) -> dict[str, Tensor]:
         """Like what the first seed will draw next; its random numbers are drawn again afterwards."""
-        part = self._make(self._seeds[0])
-        return dict(part.draw())
+        return draw(self._make(self._seeds[0]))
 
     def draw(
         self, masks: Sequence[Random], dtype: torch.dtype
@@ -43,7 +43,19 @@ class RandomNumbers:
         drawn, dropped = [], []
         for i, part in enumerate(self.parts):
             random_states.put_back(self._states[i], CPU)
-            drawn.append(dict(part.draw()))
+            drawn.append(draw(part))
             dropped.append({m.name: F.dropout(m.ones.to(dtype), m.p) for m in masks})
             self._states[i] = random_states.collect(CPU)
         return drawn, dropped
+
+
+def draw(parts: Stackable) -> dict[str, Tensor]:
+    """What the next step of a seed gets."""
+    try:
+        drawn = dict(parts.draw())
+    except StopIteration:
+        raise reasons.NotStackableError("draw ran out of batches; it must give one for each step") from None
+    for name, value in drawn.items():
+        if why := reasons.of_tensors("draw", name, [value]):
+            raise reasons.NotStackableError(why)
+    return drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainonce.optim import SGDW
 from trainonce.study import layout
@@ -14,9 +14,11 @@ from trainonce.study.weightings import Fixed, Learned
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
     from trainonce.study.executors.base import Job
     from trainonce.study.task import Task
@@ -79,4 +81,35 @@ def of_model(model: nn.Module) -> str | None:
     for module in model.modules():
         if isinstance(module, _RANDOM):
             return f"{type(module).__name__} draws random numbers in a way that cannot be repeated side by side"
+        if isinstance(module, nn.RNNBase):
+            return f"torch.func.vmap cannot map {type(module).__name__}"
     return None
+
+
+def of_schedule(schedule: LRScheduler) -> str | None:
+    if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        return "ReduceLROnPlateau follows a metric, and models side by side have one learning rate"
+    return None
+
+
+def of_tensors(where: str, name: str, values: Sequence[object]) -> str | None:
+    """Why what the seeds have under one name cannot become one tensor."""
+    for value in values:
+        if not isinstance(value, Tensor):
+            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+            return f"{where} must give tensors, and {name!r} is a {kind}"
+    shapes = {tuple(value.shape): None for value in values if isinstance(value, Tensor)}
+    if len(shapes) > 1:
+        found = " and ".join(map(str, list(shapes)[:2]))
+        return f"{name!r} of {where} does not have the same shape in all seeds: {found}"
+    return None
+
+
+def of_error(error: Exception) -> str:
+    """Why a stack could not be trained, from what it raised."""
+    text = str(error).strip().partition("\n")[0].rstrip(".")
+    if isinstance(error, NotStackableError):
+        return text
+    if "randomness" in text:  # vmap's own sentence speaks of its arguments
+        return "the model or its losses draw random numbers by themselves, such as the dropout of attention"
+    return f"side by side they raise {type(error).__name__}: {text}"

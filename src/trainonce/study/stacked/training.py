@@ -65,7 +65,7 @@ class StackedTraining:
         self.parts = self._random.parts[0]
         self._check(reasons.of_model(self.parts.model))
         self.model = StackedModel([p.model for p in self._random.parts], len(weightings), torch.device(device), dtype)
-        self._data = self.model.stack([p.data for p in self._random.parts])
+        self._data = self.model.stack([p.data for p in self._random.parts], "data")
         self._trained = list(self.model.parameters.values())
         self._like = self._trained[0].detach().new_zeros(())
         self._losses = functools.partial(in_order, self.parts.losses, self.terms)
@@ -75,6 +75,7 @@ class StackedTraining:
         for some in self.points:
             some.join(self.optimizer)
         self._schedule = None if self.parts.schedule is None else self.parts.schedule(self.optimizer)
+        self._check(None if self._schedule is None else reasons.of_schedule(self._schedule))
         self.step = 0
         self._reports: list[tuple[int, dict[str, Tensor]]] = []
         self._rows: list[list[Tensor]] = [[] for _ in self.points]
@@ -140,8 +141,8 @@ class StackedTraining:
 
     def _make_step(self) -> None:
         drawn, masks = self._random.draw(self._masks, self._like.dtype)
-        self.model.masks = self.model.stack(masks)
-        losses = self.model.call(self._losses, self._data, self.model.stack(drawn), train=True)
+        self.model.masks = self.model.stack(masks, "dropout")
+        losses = self.model.call(self._losses, self._data, self.model.stack(drawn, "draw"), train=True)
         parts, first = list[Tensor](), 0
         for i, some in enumerate(self.points):
             count = some.exponents.shape[1]
