@@ -5,6 +5,7 @@ from pathlib import Path
 
 import _tables
 import camvid_table
+import executors_table
 import metrics_table
 import overhead_table
 import pytest
@@ -24,6 +25,7 @@ NOT_REBUILT = {
     "segmentation": ["| precision | weights | ms/step |"],
     "depth": [],
     "overhead": ["| | small MLP, H200 |"],
+    "scale": ["| study | command |"],
 }
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="a source distribution has no records")
@@ -57,7 +59,14 @@ def overhead():
     return [overhead_table.overview(rows), *times, *overhead_table.checks(rows)]
 
 
-@pytest.mark.parametrize("rebuild", [study, segmentation, depth, overhead])
+def scale():
+    rows = executors_table.read(DATA / f"executors-{name}.jsonl.xz" for name in ("cpu", "h200"))
+    cpu, gpu = executors_table.devices(rows)
+    shown = [(cpu, "digits"), (gpu, "digits"), (cpu, "distillation"), (cpu, "burgers")]
+    return [executors_table.table(rows, device, task) for device, task in shown]
+
+
+@pytest.mark.parametrize("rebuild", [study, segmentation, depth, overhead, scale])
 def test_a_page_shows_exactly_the_tables_that_its_records_give(rebuild):
     page = (RESULTS / f"{rebuild.__name__}.md").read_text()
     shown = re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE)
