@@ -22,13 +22,23 @@ SETTINGS: dict[str, list[Point]] = {
     "drift": [Point("units", {"travel": TRAVEL})],
     "random": [Point("random", {"n": n}) for n in range(RANDOM)],
 }
-NAMES = ("grid", *PLAIN, *SETTINGS)
+NAMES = ("grid", "unit-grid", *PLAIN, *SETTINGS)
+
+#: Parts of the weight that gradient units give, by the number of auxiliary terms.
+AROUND = {
+    1: (1 / 30, 1 / 15, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0),
+    2: (1 / 30, 1 / 5, 1.0, 5.0, 30.0),
+    3: (1 / 8, 1.0, 8.0),
+}
 
 
 def named(name: str, auxiliary: int) -> list[Point]:
     """The points of a name, for a task with so many auxiliary terms."""
     if name == "grid":
         return [Point("grid", {"ratios": ratios}) for ratios in grid(auxiliary)]
+    if name == "unit-grid":
+        around = itertools.product(AROUND[auxiliary], repeat=auxiliary)
+        return [Point("units", {} if set(parts) == {1.0} else {"prior": list(parts)}) for parts in around]
     if name in PLAIN:
         return [Point(name, {})]
     if name in SETTINGS:

@@ -25,7 +25,8 @@ class Units(Rule):
     is constant) or ``"sum"`` (to 1). ``warm``: over how much of the run the auxiliary terms rise from 0;
     ``warm_steps``: the same in steps, added. ``every``: after what share of the steps so far to measure again; 0
     measures at every step. ``mean``: what is kept of the mean of squares. ``place``: ``"all"`` shared parameters or the
-    ``"last"`` layer. ``travel``: the drift by the held-out gradient; 0 for none. ``prior``: exp(mu) at the start.
+    ``"last"`` layer. ``travel``: the drift by the held-out gradient; 0 for none. ``prior``: exp(mu) at the start, one
+    for all auxiliary terms or a list.
     ``rho``: mu follows the paper's gradient on the losses in units, with this decay; None leaves it alone.
     ``held_mean``: what is kept of the held-out gradient at a measurement; ``cosine_mean``: what is kept of its products
     with the terms' gradients. ``clock``: whether ``travel`` is per ``"run"`` or per factor e of the steps (``"log"``).
@@ -73,7 +74,7 @@ class Units(Rule):
         self.held_square = run.full(self.points, 1, units.NOT_MEASURED)
         self.squares = run.full(self.points, terms, units.NOT_MEASURED)
         self.peaks = run.full(self.points, terms, 0.0)
-        self.mu = run.full(self.points, terms - 1, 0.0) + self.column("prior").log()
+        self.mu = run.full(self.points, terms - 1, 0.0) + self._priors().log()
         self.asked = torch.zeros_like(self.mu)  # what a scout adds to mu
         self.step = torch.zeros((), dtype=torch.long, device=run.device)
         self._trains = any(s["rho"] is not None for s in self.settings)
@@ -81,6 +82,10 @@ class Units(Rule):
         self.learned = torch.zeros_like(self.mu)  # the part of mu that the optimizer trains
         self._pull = torch.zeros_like(self.mu)
         self._rho = self.run.tensor([[s["rho"] or 0.0] for s in self.settings])
+
+    def _priors(self) -> Tensor:
+        auxiliary, given = self.run.terms - 1, [s["prior"] for s in self.settings]
+        return self.run.tensor([one if isinstance(one, list) else [one] * auxiliary for one in given])
 
     def _mask(self, name: str, value: str) -> Tensor:
         return torch.tensor([[s[name] == value] for s in self.settings], device=self.run.device)
