@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from trainonce import recipes
+from trainonce.cli import load_task
 from trainonce.study import Study
 
 SEEDS = 4
@@ -25,7 +25,7 @@ SEEDS = 4
 
 def wall(task: str, executor: str, trials: int, device: str | None, steps: int | None) -> float:
     """Seconds from the first trial to the last record."""
-    made = recipes.load(task)
+    made = load_task(task)
     made = made if steps is None else made.using(steps=steps)
     seeds = math.gcd(SEEDS, trials)
     points = trials // seeds
@@ -46,7 +46,7 @@ def wall(task: str, executor: str, trials: int, device: str | None, steps: int |
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="digits")
+    parser.add_argument("--task", default="digits", help="a recipe, or package.module:name")
     parser.add_argument("--executors", default="one-by-one,processes,stacked")
     parser.add_argument("--trials", default="1,8,32,128")
     parser.add_argument("--steps", type=int)
