@@ -135,11 +135,11 @@ def _grouped(given: Iterable[Record]) -> dict[tuple[str, str], dict[str, list[Re
     for record in {records.key(record): record for record in given}.values():
         if record["rule"] != "random":  # the points of searches, which have records of their own
             rules = groups.setdefault((record["task"], record["variant"]), {})
-            rules.setdefault(_name(record), []).append(record)
+            rules.setdefault(name_of(record), []).append(record)
     return groups
 
 
-def _name(record: Record) -> str:
+def name_of(record: Record) -> str:
     """The rule with those settings that are not its defaults; a record leaves out what is switched off."""
     rule = RULES.get(record["rule"])
     settings = {**rule.off, **record["settings"]} if rule else record["settings"]

@@ -21,6 +21,7 @@ SETTINGS = [
     {"p": 1.0, "c": None, "norm": "sum", "every": 0},
     {"p": 0.75, "c": 1.5, "warm": 0.25, "place": "last"},
     {"p": 0.0, "norm": "sum", "warm_steps": 7, "mean": 0.8, "prior": 0.3},
+    {"prior": [0.3, 4.0]},
     {"travel": 20.0, "every": 0.3},
     {"travel": 20.0, "every": 0.1, "held_mean": 0.9, "cosine_mean": 0.0, "clock": "log"},
     {"travel": 6.0, "norm": "sum", "place": "last", "every": 0.1},
@@ -33,7 +34,7 @@ def slow_units(alone, step, p=0.75, c=10.0, norm="base", warm=0.0, warm_steps=10
     """Train one model and return its last weights."""
     where = {"all": "trunk.", "last": "trunk.2."}[place]
     count, rise = len(TOY.terms), warm * STEPS + warm_steps
-    mu = [0.0] + [math.log(prior)] * (count - 1)
+    mu = [0.0, *map(math.log, prior if isinstance(prior, list) else [prior] * (count - 1))]
     learned = torch.zeros(count - 1, dtype=torch.float64, requires_grad=True)
     if rho is not None:
         step.add_param_group({"params": [learned]})

@@ -1,0 +1,28 @@
+"""Points around gradient units, and the times of trainings."""
+
+import pytest
+
+from benchmarks.arena import points, times
+from benchmarks.arena.rules import Point
+
+
+@pytest.mark.parametrize(("auxiliary", "count"), [(1, 11), (2, 25), (3, 27)])
+def test_points_around_units_have_their_middle_there(auxiliary, count):
+    found = points.named("unit-grid", auxiliary)
+    assert len(found) == count
+    assert found[count // 2] == Point("units", {})
+    priors = [point.settings["prior"] for point in found if point.settings]
+    assert len({tuple(prior) for prior in priors}) == count - 1
+    for prior in priors:  # with each point there is its opposite
+        assert any(all(a * b == pytest.approx(1) for a, b in zip(prior, other, strict=True)) for other in priors)
+
+
+def record(rule, task, seconds, **settings):
+    return {"rule": rule, "task": task, "seconds": seconds, "settings": settings}
+
+
+def test_times_are_ratios_to_equal_weights_of_the_same_task():
+    plain = [record("uniform", "a", s) for s in (1.0, 2.0, 9.0)] + [record("uniform", "b", 4.0)]
+    others = [record("upgrad", "a", 6.0), record("upgrad", "b", 6.0)]
+    assert times.ratios([*plain, *others])["upgrad"] == {"a": 3.0, "b": 1.5}
+    assert "| upgrad | 3.00 | 1.50 |" in times.table([*plain, *others])
