@@ -73,6 +73,10 @@ def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
         mine = [r for r in records.read(options.out) if (r["task"], r["variant"]) == (task.name, str(variant))]
         found = searches.from_random(mine, task.higher)
         records.append(options.out, [r for r in found if records.key(r) not in done])
+    if "halving" in options.rules:
+        mine = [r for r in records.read(options.out) if (r["task"], r["variant"]) == (task.name, str(variant))]
+        found = searches.from_units(mine, points.named("halving", len(task.terms) - 1), task.higher)
+        records.append(options.out, [r for r in found if records.key(r) not in done])
 
 
 def run_scouts(task: Task, variant: Variant, seeds: Sequence[int], options: argparse.Namespace) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 from benchmarks.arena.rules import Point, Settings
 from benchmarks.arena.rules.fixed import log_uniform
+from trainonce import halving
 
 RANDOM = 27  # random points of a seed, from which ASHA and random search are read
 PLAIN = ("uniform", "base", "uw", "imtl-l", "dwa", "famo", "gradnorm", "config", "upgrad")
@@ -22,7 +24,7 @@ SETTINGS: dict[str, list[Point]] = {
     "drift": [Point("units", {"travel": TRAVEL})],
     "random": [Point("random", {"n": n}) for n in range(RANDOM)],
 }
-NAMES = ("grid", "unit-grid", *PLAIN, *SETTINGS)
+NAMES = ("grid", "unit-grid", "halving", *PLAIN, *SETTINGS)
 
 #: Parts of the weight that gradient units give, by the number of auxiliary terms.
 AROUND = {
@@ -39,6 +41,10 @@ def named(name: str, auxiliary: int) -> list[Point]:
     if name == "unit-grid":
         around = itertools.product(AROUND[auxiliary], repeat=auxiliary)
         return [Point("units", {} if set(parts) == {1.0} else {"prior": list(parts)}) for parts in around]
+    if name == "halving":
+        beside = [start.asked for start in halving.starts(["", *map(str, range(auxiliary))], halving.FACTORS)][1:]
+        priors = [[float(f"{math.exp(one):.6g}") for one in asked] for asked in beside]
+        return [Point("units", {}), *(Point("units", {"prior": prior}) for prior in priors)]
     if name in PLAIN:
         return [Point(name, {})]
     if name in SETTINGS:

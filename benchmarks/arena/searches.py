@@ -1,16 +1,20 @@
-"""Searches over fixed weights, one per seed: ASHA and random search, read from random points, and TPE.
+"""Searches, one per seed: ASHA and random search over random fixed weights, TPE, and halving around gradient units.
 
-Each leaves one record a seed: the test score of the point that was best on validation, and what finding it cost.
+Each leaves one record a seed: the test score of the point that was best on validation, and what finding it cost. All
+but TPE are read from trainings that were run to their end.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.arena import records
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules.fixed import grid_range
+from benchmarks.arena.variant import Variant
+from trainonce import halving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
     from benchmarks.arena.records import Record
     from benchmarks.arena.stack import Stack
     from benchmarks.arena.task import Task
-    from benchmarks.arena.variant import Variant
 
 REDUCTION = 3
 RUNGS = (1 / 9, 1 / 3, 1.0)
@@ -34,18 +37,25 @@ class Found(NamedTuple):
 
 
 def asha(curves: Sequence[Sequence[float | None]], higher: bool) -> Found:
-    """Successive halving: at each rung the best third goes on. Curves are evenly spaced over a run.
+    """Successive halving: at each rung the best third goes on.
 
     All trainings of a rung end before any goes on, so nothing is promoted too early: the better of the two ways to run
     it, since the records of all trainings are there.
     """
+    keep = [max(1, len(curves) // REDUCTION**i) for i in range(1, len(RUNGS))]
+    return halve(curves, higher, RUNGS, [*keep, 1])
+
+
+def halve(
+    curves: Sequence[Sequence[float | None]], higher: bool, rounds: Sequence[float], keep: Sequence[int]
+) -> Found:
+    """After each round, which ends at a part of the training, so many go on. Curves are evenly spaced over a run."""
     left, cost, before = list(range(len(curves))), 0.0, 0.0
-    for rung in RUNGS:
-        cost += len(left) * (rung - before)
-        before = rung
-        ranked = sorted(left, key=lambda i: -_worth(_at(curves[i], rung), higher))
-        left = ranked[: max(1, len(left) // REDUCTION)] if rung < 1 else ranked
-    return Found(left[0], round(cost, 3))
+    for end, count in zip(rounds, keep, strict=True):
+        cost += len(left) * (end - before)
+        before = end
+        left = sorted(left, key=lambda i: -_worth(_at(curves[i], end), higher))[:count]
+    return Found(left[0], round(cost + len(left) * (1 - before), 3))
 
 
 def best_of(validation: Sequence[float | None], higher: bool) -> Found:
@@ -68,6 +78,24 @@ def from_random(given: Sequence[Record], higher: bool) -> list[Record]:
             some = trials[:RANDOM_TRIALS]
             found.append(_summary("asha", trials, asha([t["curve"] for t in trials], higher)))
             found.append(_summary("random search", some, best_of([t["validation"] for t in some], higher)))
+    return found
+
+
+def from_units(given: Sequence[Record], points: Sequence[Point], higher: bool) -> list[Record]:
+    """The records of halving, of every task, variant and seed that has the points to start from."""
+    names = [json.dumps(records.head("", Variant(), point, 0)["settings"], sort_keys=True) for point in points]
+    groups: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for record in given:
+        if record["rule"] == "units":
+            place = (record["task"], record["variant"], record["seed"])
+            groups.setdefault(place, {})[json.dumps(record["settings"], sort_keys=True)] = record
+    found = []
+    for group in groups.values():
+        if set(group) >= set(names):
+            trials = [group[name] for name in names]
+            best = halve([trial["curve"] for trial in trials], higher, halving.ROUNDS, halving.KEEP)
+            settings = {"factors": list(halving.FACTORS), "rounds": list(halving.ROUNDS), "keep": list(halving.KEEP)}
+            found.append({**_summary("halving", trials, best), "settings": settings})
     return found
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainonce.fixed import FixedLoss as FixedLoss
     from trainonce.fixed import ReplayLoss as ReplayLoss
     from trainonce.fixed import replay as replay
+    from trainonce.halving import Halving as Halving
     from trainonce.history import History as History
     from trainonce.optim import SGDW as SGDW
     from trainonce.parameters import keep_out as keep_out
@@ -42,6 +43,7 @@ else:
             "CompositeLoss": "composite",
             "FixedLoss": "fixed",
             "GradientUnits": "units",
+            "Halving": "halving",
             "HeldOut": "units",
             "History": "history",
             "ReplayLoss": "fixed",
@@ -61,6 +63,7 @@ __all__ = [
     "CompositeLoss",
     "FixedLoss",
     "GradientUnits",
+    "Halving",
     "HeldOut",
     "History",
     "ReplayLoss",

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainonce import distributed
+from trainonce.states import States
 from trainonce.text import is_number, is_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from trainonce.composite import CompositeLoss
     from trainonce.history import History
+    from trainonce.states import Part
 
 __all__ = ["Answer", "Scouts"]
 
 LEVELS = (1 / 30,)
 SHORTEST = 4  # steps of a branch
-
-
-class Part(Protocol):
-    """What has a state: a model, an optimizer, a scheduler."""
-
-    def state_dict(self) -> Mapping[str, Any]: ...
-
-    def load_state_dict(self, state: Any) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,14 +96,13 @@ class Scouts:
     ) -> None:
         if criterion.meter is None or criterion.learned:
             raise ValueError("Scouts need a criterion with units='gradient', whose weights the loss does not move.")
-        parts = _checked(parts, criterion)
+        self._states = States(parts, criterion, "Scouts")
         when: Sequence[float] = (at,) if isinstance(at, (int, float)) else at
         self.criterion, self.steps, self.higher = criterion, steps, higher
         self.levels = (1.0, *checked_levels(levels))
         self.errors, self.margin = errors, margin
         self.answers: list[Answer] = []
         self.done = 0  # steps of the training itself, with the one under way
-        self._parts = [*(part for part in parts if part is not criterion), criterion]
         self._moments, self._length = branches(steps, when, length, readings)
         self._reading_steps = reading_steps(self._length, readings)
         self._readings: list[float] = []
@@ -133,20 +124,20 @@ class Scouts:
                 yield self.done - 1
 
     def _branch(self) -> Iterator[int]:
-        begin, start = self.done, self._save()
+        begin, start = self.done, self._states.save()
         history = None if self.criterion.attachment is None else self.criterion.attachment.history
         mark = None if history is None else history.mark()
         found: list[tuple[str, list[float], Any, Any]] = []
         try:
             for name, asked in self._changes():
-                self._load(start)
-                self._ask(asked)
+                self._states.load(start)
+                set_asked(self.criterion, asked)
                 yield from self._try_for_a_while(begin)
                 rows = None if history is None or mark is None else history.rewind(mark)
-                found.append((name, self._readings, self._save(), rows))
+                found.append((name, self._readings, self._states.save(), rows))
         except BaseException:  # the loop was left: back to before the branch
             self._wanted = False
-            self._load(start)
+            self._states.load(start)
             if history is not None and mark is not None:
                 history.rewind(mark)
             raise
@@ -170,11 +161,13 @@ class Scouts:
         """Tell the score on held-out data, of the model as it is after this step."""
         if not self._wanted:
             raise RuntimeError("scouts.score is for the steps at which scouts.wants_score is true.")
-        told = torch.tensor([float(value)], dtype=torch.float64, device=self.criterion.exponents.device)
-        if distributed.is_distributed():
-            distributed.broadcast_(told)  # all ranks decide alike
-        self._readings.append(told.item())
+        self._readings.append(agree(value, self.criterion))
         self._wanted = False
+
+    @property
+    def can_save(self) -> bool:
+        """Whether :meth:`state_dict` holds all that is needed: not in a branch."""
+        return not self.is_branching
 
     # What is asked, and what is answered
 
@@ -183,70 +176,32 @@ class Scouts:
         assert self.criterion.meter is not None
         now = self.criterion.meter.asked.tolist()
         return [("as it is", now)] + [
-            (_name(term, level), [*now[:i], math.log(level), *now[i + 1 :]])
+            (change_name(term, level), [*now[:i], math.log(level), *now[i + 1 :]])
             for i, term in enumerate(self.criterion.terms[1:])
             for level in self.levels
             if not math.isclose(math.log(level), now[i], abs_tol=1e-6)
         ]
 
-    def _ask(self, asked: Sequence[float]) -> None:
-        assert self.criterion.meter is not None
-        for i, value in enumerate(asked):
-            self.criterion.meter.asked[i].fill_(value)
-
     def _decide(self, step: int, found: Sequence[tuple[str, list[float], Any, Any]], history: History | None) -> None:
         """Go on from the best change, if it is clearly better than none."""
         best = choose([readings for _, readings, _, _ in found], self.higher, self.errors, self.margin)
         name, _, state, rows = found[best]
-        self._load(state)
+        self._states.load(state)
         if history is not None and rows is not None:
             history.extend(rows)
         self.answers.append(Answer(step, {n: statistics.fmean(readings) for n, readings, _, _ in found}, name))
 
-    # States
-
-    def _save(self) -> Any:
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        return [_state_of(part) for part in self._parts], torch.get_rng_state(), cuda
-
-    def _load(self, saved: Any) -> None:
-        states, random, cuda = saved
-        for part, state in zip(self._parts, states, strict=True):
-            if isinstance(part, torch.Generator):
-                part.set_state(state)
-            else:
-                part.load_state_dict(copy.deepcopy(state))
-        torch.set_rng_state(random)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+    # Going on later
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training goes on. Save it after a step of the training itself, not in a branch."""
-        if self.is_branching:
+        if not self.can_save:
             raise RuntimeError("A branch is no place to save a training: wait until scouts.is_branching is false.")
         return {"done": self.done, "answers": [dataclasses.asdict(answer) for answer in self.answers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.done = state["done"]
         self.answers = [Answer(**answer) for answer in state["answers"]]
-
-
-def _checked(parts: object, criterion: CompositeLoss) -> list[Part | torch.Generator]:
-    """The parts as a list, or an error that says what is missing or cannot be put back."""
-    if isinstance(parts, torch.nn.Module) or not isinstance(parts, Iterable):
-        raise TypeError(f"Scouts need a list of parts, such as [model, optimizer]; got {type(parts).__name__}.")
-    found: list[Any] = list(parts)
-    for part in found:
-        if not isinstance(part, torch.Generator) and not hasattr(part, "load_state_dict"):
-            raise TypeError(f"Scouts need parts with a state_dict, or generators; got {type(part).__name__}.")
-    attachment = criterion.attachment
-    if attachment is not None and not any(part is attachment.optimizer for part in found):
-        raise ValueError("The parts of Scouts lack the optimizer: it would not go back with the model. Add it.")
-    return found
-
-
-def _state_of(part: Part | torch.Generator) -> Any:
-    return part.get_state() if isinstance(part, torch.Generator) else copy.deepcopy(part.state_dict())
 
 
 def checked_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
@@ -257,7 +212,23 @@ def checked_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
     return found
 
 
-def _name(term: str, level: float) -> str:
+def set_asked(criterion: CompositeLoss, asked: Sequence[float]) -> None:
+    """What is added to the exponents, for each auxiliary term."""
+    assert criterion.meter is not None
+    for i, value in enumerate(asked):
+        criterion.meter.asked[i].fill_(value)
+
+
+def agree(score: float, criterion: CompositeLoss) -> float:
+    """The score of the first rank, so that all decide alike."""
+    told = torch.tensor([float(score)], dtype=torch.float64, device=criterion.exponents.device)
+    if distributed.is_distributed():
+        distributed.broadcast_(told)
+    return told.item()
+
+
+def change_name(term: str, level: float) -> str:
+    """What is changed, for answers."""
     if level == 1:
         return f"with {term} again"
     parts = 1 / level

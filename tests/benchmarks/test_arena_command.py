@@ -86,6 +86,21 @@ def test_tpe_and_random_search_leave_one_record_a_seed(arena, monkeypatch):
     assert call("--rules", "tpe", "random", "--seeds", "0-1") == ([], found)
 
 
+def test_halving_leaves_one_record_a_seed_and_shares_the_trainings(arena):
+    call, _ = arena
+    trained, found = call("--rules", "units", "halving", "--seeds", "0-1")
+    assert sum(count for count, _ in trained) == 2 + 8  # at all and at the last layer; four factors of two terms
+    chosen = [record for record in found if record["rule"] == "halving"]
+    assert [(record["seed"], record["cost"]) for record in chosen] == [(0, 1.778), (1, 1.778)]
+    assert call("--rules", "units", "halving", "--seeds", "0-1") == ([], found)
+
+
+def test_halving_on_a_table():
+    """The best at first falls behind in the second round; what is best in the end was left out."""
+    curves = [[9.0] + [1.0] * 17, [8.0] * 18, [7.0] * 18, [1.0] * 2 + [99.0] * 16]
+    assert searches.halve(curves, True, (1 / 18, 1 / 9), (3, 1)) == searches.Found(1, round((4 + 3 + 16) / 18, 3))
+
+
 def test_asha_on_a_table():
     """Nine trainings: the best at the first rung falls behind, a late one is lost, and the rest decide."""
     early = [9, 8, 7, 1, 2, 3, 4, 5, 6]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.cost import smaller
 from trainonce.study.search import RUNGS, Search
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, Scouted, Weighting, grid
+from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Scouted, Weighting, grid
 from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
@@ -299,14 +299,16 @@ def _units(task: Task, /, **settings: Any) -> list[Weighting]:
     return [_learned_weighting(task, {"units": "gradient", **settings})]
 
 
-def _scout(task: Task, /, **settings: Any) -> list[Weighting]:
-    names = [field.name for field in dataclasses.fields(Scouted)]
-    unknown = next((key for key in settings if key not in names), None)
-    if unknown is not None:
-        raise ValueError(
-            f"The plan 'scout' has the settings {quoted(names)}; got {unknown!r}.{did_you_mean(unknown, names)}"
-        )
-    return [Scouted(**settings)]
+def _with_branches(kind: type[Scouted | Halved]) -> Callable[..., list[Weighting]]:
+    def make(task: Task, /, **settings: Any) -> list[Weighting]:
+        names = [field.name for field in dataclasses.fields(kind)]
+        unknown = next((key for key in settings if key not in names), None)
+        if unknown is not None:
+            hint = did_you_mean(unknown, names)
+            raise ValueError(f"The plan {kind.kind!r} has the settings {quoted(names)}; got {unknown!r}.{hint}")
+        return [kind(**settings)]
+
+    return make
 
 
 def _replay(task: Task, /, **settings: Any) -> list[Weighting]:
@@ -438,7 +440,12 @@ PLANS = {
         "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
     ),
     "units": PlanType("learned", _units, "gradient units in one run, as one-shot(units=gradient)"),
-    "scout": PlanType("learned", _scout, "gradient units, with branches that lower a term where that is better"),
+    "scout": PlanType(
+        "learned", _with_branches(Scouted), "gradient units, with branches that lower a term where that is better"
+    ),
+    "halving": PlanType(
+        "learned", _with_branches(Halved), "gradient units and more or less of each term, of which the best go on"
+    ),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),

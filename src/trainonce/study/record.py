@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 import trainonce
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, Scouted, Weighting
+from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Scouted, Weighting
 from trainonce.study.weightings.peers import Peer
 
 Status = Literal["done", "pruned", "diverged", "failed"]
@@ -112,6 +112,8 @@ def read_weighting(content: Mapping[str, Any]) -> Weighting:
             return _read_learned(fields)
         case "scout":
             return Scouted(**{**fields, "moments": tuple(fields["moments"])})
+        case "halving":
+            return Halved(**fields)
         case "replay":
             return Replay(_read_learned(fields["of"]))
         case "final":

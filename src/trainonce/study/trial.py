@@ -15,6 +15,7 @@ import torch
 import trainonce
 from trainonce.study import layout, random_states, torchrun
 from trainonce.study.checkpoint import Checkpoint, kinds, read_checkpoint, read_spent, write_checkpoint, write_spent
+from trainonce.study.weightings.halved import Halved
 from trainonce.study.weightings.scouted import Scouted
 from trainonce.text import is_number, quoted
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainonce.composite import NonFinite
-    from trainonce.scouts import Part
+    from trainonce.states import Part
     from trainonce.study.task import Task
     from trainonce.study.weightings import Weighting
 
@@ -68,7 +69,7 @@ class Trial:
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
         self.wasted = (0.0, 0.0)  # what earlier runs cost that no checkpoint holds and no record counts
         self._loadable: set[type] = set()  # of entries that a checkpoint was seen to hold
-        self.scouts: trainonce.Scouts | None = None
+        self.scouts: trainonce.Scouts | trainonce.Halving | None = None
 
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
@@ -126,9 +127,9 @@ class Trial:
     # The loop, for plans that go back
 
     def loop(self, parts: Iterable[Part | torch.Generator], steps: int | None = None, first: int = 0) -> Iterator[int]:
-        """The steps of the training, for tasks that the plan ``scout`` can train.
+        """The steps of the training, for tasks that the plans ``scout`` and ``halving`` can train.
 
-        With that plan some steps come several times, from the same state and under different weights; with any other
+        With these plans some steps come several times, from the same state and under different weights; with any other
         they are ``range(first, steps)``. The batch of a step has to be the same whenever it comes.
 
         :param parts: What the training changes: model, optimizer, scheduler, all that has a ``state_dict``, and
@@ -141,7 +142,7 @@ class Trial:
         steps = self.total if steps is None else steps
         if steps is None:
             raise ValueError("trial.loop needs the number of steps: the task has no setting 'steps'.")
-        if not isinstance(self._weighting, Scouted):
+        if not isinstance(self._weighting, (Scouted, Halved)):
             return iter(range(first, steps))
         higher = self._task.direction == "maximize"
         self.scouts = self._weighting.scouts(self._criterion, steps, list(parts), higher=higher)
@@ -151,7 +152,7 @@ class Trial:
 
     @property
     def wants_score(self) -> bool:
-        """Whether the plan asks for :meth:`score` after this step. Only ``scout`` does, near the end of a branch."""
+        """Whether the plan asks for :meth:`score` after this step. Only ``scout`` and ``halving`` ever do."""
         return self.scouts is not None and self.scouts.wants_score
 
     def score(self, value: float) -> None:
@@ -178,7 +179,7 @@ class Trial:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
         if not isinstance(state, Mapping):
             raise TypeError(f"trial.save needs a dict of what to keep, by name; got {type(state).__name__}.")
-        if not self._weighting.resumable or (self.scouts is not None and self.scouts.is_branching):
+        if not self._weighting.resumable or (self.scouts is not None and not self.scouts.can_save):
             return
         states = torchrun.gather(random_states.collect(self.device)) if random else []
         if not torchrun.is_first():

@@ -85,10 +85,10 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
             else:
                 metrics, not_finite = check_metrics(task, returned)
                 status = "diverged" if not_finite else "done"
-            if weighting.kind == "scout" and trial.scouts is None:
+            if weighting.kind in ("scout", "halving") and trial.scouts is None:
                 raise RuntimeError(
-                    f"The plan 'scout' goes back in the training, for which the task {task.name!r} has to loop over "
-                    "trial.loop(...)."
+                    f"The plan {weighting.kind!r} goes back in the training, for which the task {task.name!r} has to "
+                    "loop over trial.loop(...)."
                 )
             if trial.history is None:
                 raise RuntimeError(

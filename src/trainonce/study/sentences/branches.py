@@ -29,6 +29,8 @@ def _answers(records: Sequence[Record]) -> str:
 
     Answers of different seeds count as the same where the change and the step are.
     """
+    if all(record.weighting.kind == "halving" for record in records):
+        return _winners(records)
     changes = Counter(
         (answer["step"], answer["chosen"])
         for record in records
@@ -41,6 +43,13 @@ def _answers(records: Sequence[Record]) -> str:
         return f"{when}, and nothing was changed in any of {len(records)} trainings."
     parts = [f"{count} went on {name} from step {step}" for (step, name), count in sorted(changes.items())]
     return f"{when}. Of {len(records)} trainings, {_listed(parts)}."
+
+
+def _winners(records: Sequence[Record]) -> str:
+    """With which of the weights that were tried the trainings went on."""
+    chosen = Counter(record.answers[-1]["chosen"] for record in records)
+    trainings = f"{len(records)} training{'s' if len(records) > 1 else ''}"
+    return f"of {trainings}, {_listed([f'{count} went on {name}' for name, count in chosen.most_common()])}."
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import torch
 
     import trainonce
-    from trainonce.scouts import Part, Scouts
+    from trainonce.scouts import Scouts
+    from trainonce.states import Part
     from trainonce.study.task import Task
 
 

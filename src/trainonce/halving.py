@@ -1,0 +1,246 @@
+"""Successive halving within a training: it starts with several weights, and after a while the best ones go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+from trainonce import distributed
+from trainonce.scouts import Answer, agree, change_name, set_asked
+from trainonce.states import States
+from trainonce.text import is_positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import torch
+    from torch import Tensor
+
+    from trainonce.composite import CompositeLoss
+    from trainonce.history import History
+    from trainonce.states import Part, State
+
+__all__ = ["Halving"]
+
+FACTORS = (1 / 12, 1 / 4, 4.0, 12.0)
+ROUNDS = (1 / 18, 1 / 9, 1 / 3)
+KEEP = (3, 2, 1)
+
+
+@dataclasses.dataclass
+class Start:
+    """One of the weights that are tried. ``asked`` is added to the exponents; ``state`` is None in the first round."""
+
+    name: str
+    asked: list[float]
+    state: State = None
+    rows: Tensor | None = None
+
+
+class Halving:
+    """The steps of a training that begins with several weights, of which the best go on.
+
+    Iterate over it in place of ``range(steps)``. The training begins once in gradient units as they are, and once for
+    each auxiliary term and each factor with so much more or less of that term. At the end of each round
+    :attr:`wants_score` asks for a score on held-out data, and the best go on from where they were. So the first steps
+    come several times, with the same batches; the last part of the training comes once.
+
+    The states of those that go on are kept in memory, on the device, and that of the start.
+
+    :param criterion: A :class:`CompositeLoss` in gradient units, attached.
+    :param steps: The length of the training.
+    :param parts: What the training changes, besides the criterion: model, optimizer, scheduler, and whatever else has a
+        ``state_dict``, and generators that batches are drawn with. Torch's own random states are kept in any case.
+    :param higher: Whether a higher score is better.
+    :param factors: By what the weight of each auxiliary term is multiplied, one at a time.
+    :param rounds: When each round ends, as a part of the training.
+    :param keep: How many go on after each; after the last one 1.
+
+    >>> import torch, trainonce
+    >>> model = torch.nn.Linear(2, 1)
+    >>> criterion = trainonce.CompositeLoss(["fit", "noise"], units="gradient")
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> _ = trainonce.attach(optimizer, criterion)
+    >>> halving = Halving(criterion, 180, [model, optimizer], higher=False)
+    >>> x, count = torch.eye(2), 0
+    >>> for step in halving:
+    ...     optimizer.zero_grad()
+    ...     error = (model(x) - 1).square().mean()
+    ...     criterion(fit=error, noise=(model(x) + 5 * (-1) ** step).square().mean()).backward()
+    ...     _ = optimizer.step()
+    ...     count += 1
+    ...     if halving.wants_score:
+    ...         halving.score(error.item())
+    >>> count, halving.answers[-1].chosen
+    (280, 'with noise at 1/12')
+    """
+
+    def __init__(
+        self,
+        criterion: CompositeLoss,
+        steps: int,
+        parts: Iterable[Part | torch.Generator],
+        *,
+        higher: bool,
+        factors: Sequence[float] = FACTORS,
+        rounds: Sequence[float] = ROUNDS,
+        keep: Sequence[int] = KEEP,
+    ) -> None:
+        if criterion.meter is None or criterion.learned:
+            raise ValueError("Halving needs a criterion with units='gradient', whose weights the loss does not move.")
+        self._states = States(parts, criterion, "Halving")
+        self._ends = round_ends(steps, rounds, keep)
+        self.criterion, self.steps, self.higher, self.keep = criterion, steps, higher, tuple(keep)
+        self.answers: list[Answer] = []
+        self.done = 0  # steps of what is under way, with the present one
+        self._round = 0
+        self._waiting = list(starts(criterion.terms, factors))
+        self._running: Start | None = None
+        self._best: list[Start] = []  # of those that have run in this round, best first
+        self._scores: dict[str, float] = {}
+        self._first: State = None  # before the first step
+        self._mark: tuple[int, int] | None = None  # of the history, likewise
+        self._wanted = False
+
+    # The loop
+
+    def __iter__(self) -> Iterator[int]:
+        if self.is_branching and self._first is None:
+            self._first = self._states.save()
+            self._mark = None if self._history is None else self._history.mark()
+        while self.is_branching:
+            yield from self._run_round()
+        while self.done < self.steps:
+            self.done += 1  # before the step: a checkpoint is written after it
+            yield self.done - 1
+
+    def _run_round(self) -> Iterator[int]:
+        while self._running is not None or self._waiting:
+            if self._running is None:
+                self._go_to(self._waiting.pop(0))
+                self.done = self._ends[self._round - 1] if self._round else 0
+            while self.done < self._ends[self._round]:
+                self.done += 1
+                self._wanted = self.done == self._ends[self._round]
+                yield self.done - 1
+                if self._wanted:
+                    raise RuntimeError("halving.wants_score asked for a score that halving.score was not given.")
+            self._leave()
+        self._close_round()
+
+    @property
+    def is_branching(self) -> bool:
+        """Whether more than one of the starts is still in the training."""
+        return self._round < len(self._ends)
+
+    @property
+    def can_save(self) -> bool:
+        """Whether :meth:`state_dict` holds all that is needed: not before a score that is wanted.
+
+        On several ranks not before the last round has ended, either: the random states of the others are not in it.
+        """
+        return not self._wanted and not (self.is_branching and distributed.is_distributed())
+
+    @property
+    def wants_score(self) -> bool:
+        """Whether :meth:`score` is to be called after this step."""
+        return self._wanted
+
+    def score(self, value: float) -> None:
+        """Tell the score on held-out data, of the model as it is after this step."""
+        if not self._wanted or self._running is None:
+            raise RuntimeError("halving.score is for the steps at which halving.wants_score is true.")
+        self._scores[self._running.name] = agree(value, self.criterion)
+        self._wanted = False
+
+    # From one start to the next
+
+    @property
+    def _history(self) -> History | None:
+        return None if self.criterion.attachment is None else self.criterion.attachment.history
+
+    def _go_to(self, start: Start) -> None:
+        self._states.load(self._first if start.state is None else start.state)
+        set_asked(self.criterion, start.asked)
+        if self._history is not None and start.rows is not None:
+            self._history.extend(start.rows)
+        self._running, start.state, start.rows = start, None, None
+
+    def _leave(self) -> None:
+        """Take a start that has reached the end of the round out of the way; only the best so far are kept."""
+        start, self._running = self._running, None
+        assert start is not None
+        if self._history is not None and self._mark is not None:
+            start.rows = self._history.rewind(self._mark)
+        ranked = sorted([*self._best, start], key=lambda one: self._worth(one.name), reverse=True)
+        self._best = ranked[: self.keep[self._round]]
+        if any(one is start for one in self._best):
+            start.state = self._states.save()
+
+    def _worth(self, name: str) -> float:
+        score = self._scores[name]
+        return -math.inf if math.isnan(score) else score if self.higher else -score
+
+    def _close_round(self) -> None:
+        self.answers.append(Answer(self.done, dict(self._scores), self._best[0].name))
+        self._waiting, self._best, self._scores = self._best, [], {}
+        self._round += 1
+        if not self.is_branching:
+            self._go_to(self._waiting.pop())
+            self._running, self._first = None, None
+
+    # Going on later
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training goes on, with the states of those starts that are not under way."""
+        if not self.can_save:
+            raise RuntimeError("This is no step to save at: wait until halving.can_save is true.")
+        plain = {name: getattr(self, name) for name in ("done", "_round", "_scores", "_first")}
+        return {
+            **plain,
+            "answers": [dataclasses.asdict(answer) for answer in self.answers],
+            "mark": None if self._mark is None else list(self._mark),
+            "running": None if self._running is None else vars(self._running).copy(),
+            "waiting": [vars(start).copy() for start in self._waiting],
+            "best": [vars(start).copy() for start in self._best],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.done, self._round, self._first = state["done"], state["_round"], state["_first"]
+        self._scores = dict(state["_scores"])
+        self.answers = [Answer(**answer) for answer in state["answers"]]
+        self._mark = None if state["mark"] is None else (state["mark"][0], state["mark"][1])
+        self._running = None if state["running"] is None else Start(**state["running"])
+        self._waiting, self._best = ([Start(**one) for one in state[name]] for name in ("waiting", "best"))
+
+
+def starts(terms: Sequence[str], factors: Sequence[float]) -> Iterator[Start]:
+    """Each of the weights to begin with; first those of the units."""
+    if not factors or len(set(factors)) < len(factors) or not all(is_positive(f) and f != 1 for f in factors):
+        raise ValueError(f"The factors of Halving must be different positive numbers other than 1; got {factors!r}.")
+    none = [0.0] * (len(terms) - 1)
+    yield Start("as it is", none)
+    for (i, term), factor in itertools.product(enumerate(terms[1:]), factors):
+        yield Start(change_name(term, factor), [*none[:i], math.log(factor), *none[i + 1 :]])
+
+
+def round_ends(steps: int, rounds: Sequence[float], keep: Sequence[int]) -> list[int]:
+    """After how many steps each round ends; an error if that cannot be.
+
+    >>> round_ends(1000, (0.1, 0.5), (2, 1))
+    [100, 500]
+    """
+    whole = all(isinstance(count, int) for count in keep)
+    if len(rounds) != len(keep) or not whole or list(keep)[-1:] != [1] or list(keep) != sorted(keep, reverse=True):
+        raise ValueError(
+            f"Halving needs, for each round, how many go on, ever fewer and in the end 1; got {list(keep)!r} for the "
+            f"rounds {list(rounds)!r}."
+        )
+    if not all(is_positive(part) and part <= 1 for part in rounds):
+        raise ValueError(f"The rounds of Halving end at parts of the training, up to 1; got {list(rounds)!r}.")
+    ends = [max(1, round(part * steps)) for part in rounds]
+    if any(b <= a for a, b in itertools.pairwise(ends)):
+        raise ValueError(f"Rounds that end after {ends} steps are too short: Halving needs a longer training.")
+    return ends

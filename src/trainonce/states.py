@@ -1,0 +1,68 @@
+"""The state of a training, kept and put back: for trainings that go back, or that several weights share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainonce.composite import CompositeLoss
+
+State = Any
+
+
+class Part(Protocol):
+    """What has a state: a model, an optimizer, a scheduler."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+class States:
+    """Keeps and puts back the states of all parts of a training, the criterion's and torch's random ones among them.
+
+    :param owner: Whose parts they are, for errors.
+    """
+
+    def __init__(self, parts: Iterable[Part | torch.Generator], criterion: CompositeLoss, owner: str) -> None:
+        checked = _checked(parts, criterion, owner)
+        self._parts = [*(part for part in checked if part is not criterion), criterion]
+
+    def save(self) -> State:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return [_state_of(part) for part in self._parts], torch.get_rng_state(), cuda
+
+    def load(self, saved: State) -> None:
+        states, random, cuda = saved
+        for part, state in zip(self._parts, states, strict=True):
+            if isinstance(part, torch.Generator):
+                part.set_state(state)
+            else:
+                part.load_state_dict(copy.deepcopy(state))
+        torch.set_rng_state(random)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+def _checked(parts: object, criterion: CompositeLoss, owner: str) -> list[Part | torch.Generator]:
+    """The parts as a list, or an error that says what is missing or cannot be put back."""
+    if isinstance(parts, torch.nn.Module) or not isinstance(parts, Iterable):
+        raise TypeError(f"{owner} takes a list of parts, such as [model, optimizer]; got {type(parts).__name__}.")
+    found: list[Any] = list(parts)
+    for part in found:
+        if not isinstance(part, torch.Generator) and not hasattr(part, "load_state_dict"):
+            raise TypeError(f"{owner} takes parts with a state_dict, or generators; got {type(part).__name__}.")
+    attachment = criterion.attachment
+    if attachment is not None and not any(part is attachment.optimizer for part in found):
+        raise ValueError(f"The parts of {owner} lack the optimizer: it would not go back with the model. Add it.")
+    return found
+
+
+def _state_of(part: Part | torch.Generator) -> Any:
+    return part.get_state() if isinstance(part, torch.Generator) else copy.deepcopy(part.state_dict())

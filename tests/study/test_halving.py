@@ -1,0 +1,101 @@
+"""The plan halving: what it costs, what it leaves behind, and how it goes on."""
+
+import pytest
+
+import trainonce
+from tests.study import _branching
+from tests.study._branching import STEPS, line, without_loop
+from trainonce.study.layout import HISTORY
+from trainonce.study.plans import parse
+from trainonce.study.record import Record, read_weighting
+from trainonce.study.weightings import Halved, key_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+#: Rounds end after 3, 7 and 20 of the 60 steps; five starts, of which 3, 2 and 1 go on.
+LEGS = [*[range(3)] * 5, *[range(3, 7)] * 3, *[range(7, 20)] * 2, range(20, STEPS)]
+
+
+def run(folder, plan="halving", **settings):
+    return _branching.run(folder, plan, **settings)
+
+
+def test_less_of_what_hurts_goes_on_and_is_said(tmp_path):
+    study, record = run(tmp_path, keep=0, steps=360)
+    assert [answer["step"] for answer in record.answers] == [20, 40, 120]
+    assert [len(answer["scores"]) for answer in record.answers] == [5, 3, 2]
+    assert record.answers[-1]["chosen"] == "with wrong at 1/12"
+    plain = run(tmp_path / "plain", "units", keep=0, steps=360)[1]
+    assert record.metrics["test/error"] < 0.3 * plain.metrics["test/error"]
+    assert Record.from_json(record.to_json()).answers == record.answers
+    assert "halving: of 1 training, 1 went on with wrong at 1/12." in str(study.summary())
+
+
+def test_the_cost_counts_all_starts(tmp_path):
+    log = tmp_path / "log"
+    _, record = run(tmp_path / "out", keep=0, log=str(log))
+    steps = [step for leg in LEGS for step in leg]
+    assert [int(text) for text in log.read_text().split()] == steps
+    assert record.fraction == pytest.approx(len(steps) / STEPS, abs=1e-3)
+
+
+def test_history_and_reports_are_those_of_one_training(tmp_path):
+    study, record = run(tmp_path)
+    history = trainonce.History.load(study.store.folder(record.key) / HISTORY)
+    assert history.columns()["step"] == list(range(1, STEPS + 1))
+    assert [step for step, _ in record.reports] == list(range(25, STEPS + 1, 5))
+    assert history.columns()["weight/wrong"][STEPS - 1] == pytest.approx(record.weights[1])
+
+
+@pytest.mark.parametrize("stop_at", [2, 8, 17, 20, 27, 33, 45, 53, 60, 85])
+def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path, stop_at):
+    """In the first, a middle and the last start of each round, and after the last round."""
+    log, given = tmp_path / "log", {"keep": 1, "flag": str(tmp_path / "flag")}
+    study, whole = run(tmp_path / "whole", **given)
+    given |= {"stop_at": stop_at, "log": str(log)}
+    assert run(tmp_path / "cut", **given)[1].status == "failed"
+    again, record = run(tmp_path / "cut", **given)
+    assert (record.status, record.metrics, record.weights) == ("done", whole.metrics, whole.weights)
+    assert record.answers == whole.answers
+    assert record.reports == whole.reports
+    one, other = (s.store.folder(r.key) / HISTORY for s, r in ((study, whole), (again, record)))
+    assert one.read_bytes() == other.read_bytes()
+    assert len(log.read_text().split()) == sum(map(len, LEGS))  # no step was made twice
+
+
+def test_a_task_without_the_loop_is_named(tmp_path):
+    _, record = run(tmp_path, made=without_loop)
+    assert record.status == "failed"
+    assert "The plan 'halving' goes back in the training" in record.error["message"]
+    assert "'without_loop' has to loop over trial.loop(...)" in record.error["message"]
+
+
+def test_the_plan_s_settings_and_keys():
+    text = "halving(factors=0.1/10,rounds=0.1/0.5,keep=2/1,drift=4)"
+    plain, changed = (parse(text, line).weightings[0] for text in ("halving", text))
+    assert plain == Halved()
+    assert plain.label == "gradient units, halving over 1/12, 1/4, 4, 12"
+    assert changed == Halved(factors=(0.1, 10.0), rounds=(0.1, 0.5), keep=(2, 1), drift=4.0)
+    assert key_of("task", plain, 0) != key_of("task", changed, 0)
+    assert read_weighting(changed.to_json()) == changed
+    with pytest.raises(ValueError, match=r"The plan 'halving' has the settings .* Did you mean 'factors'"):
+        parse("halving(factor=0.2)", line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "halving(factors=1)",
+        "halving(factors=0.1/0.1)",
+        "halving(rounds=0.1/2,keep=2/1)",
+        "halving(rounds=0.1/0.5)",
+        "halving(keep=3/2/2)",
+        "halving(keep=2/3/1)",
+        "halving(keep=3/2.5/1)",
+        "halving(rounds=0.1/0.1/0.2)",
+        "halving(units=raw)",
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_runs(text):
+    with pytest.raises(ValueError, match=r"halving|Halving"):
+        parse(text, line)

@@ -1,0 +1,195 @@
+"""Successive halving in a plain training loop: which steps come, what is kept, what goes on."""
+
+import copy
+
+import pytest
+import torch
+
+import trainonce
+from tests.units._task import TERMS, batches, make
+from trainonce.halving import Halving, round_ends
+
+STEPS = 90
+OPTIONS = {"factors": (0.1, 10.0), "rounds": (0.1, 0.3), "keep": (2, 1)}
+NAMES = ["as it is", *(f"with {term} at {factor}" for term in TERMS[1:] for factor in ("1/10", "10"))]
+
+
+def halving_of(made, **options):
+    model, criterion, optimizer = made
+    return Halving(criterion, STEPS, [model, optimizer], higher=True, **{**OPTIONS, **options})
+
+
+def loop(made, data, halving, score, after=lambda calls: False):
+    model, criterion, optimizer = made
+    for calls, step in enumerate(halving):
+        optimizer.zero_grad()
+        criterion(model(data[step])).backward()
+        optimizer.step()
+        if halving.wants_score:
+            halving.score(score(criterion))
+        if after(calls):
+            return
+
+
+def prefer(*wanted):
+    """A score for a wish: the higher, the closer what was asked is to it."""
+    return lambda criterion: -(criterion.meter.asked.cpu() - torch.tensor(wanted).log()).abs().sum().item()
+
+
+def trained_alone(data, asked):
+    """As a training that began with these factors."""
+    made = model, criterion, optimizer = make()
+    criterion.meter.asked.copy_(torch.tensor(asked).log())
+    for x in data:
+        optimizer.zero_grad()
+        criterion(model(x)).backward()
+        optimizer.step()
+    return made
+
+
+@pytest.mark.parametrize("asked", [(1.0, 1.0), (0.1, 1.0), (1.0, 10.0)])
+def test_what_goes_on_is_the_training_that_began_with_these_weights_bit_for_bit(asked):
+    data, made = batches(STEPS), make()
+    halving = halving_of(made)
+    loop(made, data, halving, prefer(*asked))
+    for a, b in zip(made[0].parameters(), trained_alone(data, asked)[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert list(halving.answers[0].scores) == NAMES
+    assert len(halving.answers[1].scores) == 2
+    assert halving.answers[1].chosen in halving.answers[0].scores
+
+
+def test_one_that_was_behind_at_first_can_win():
+    made = make()
+    halving = halving_of(made)
+
+    def score(criterion):
+        wanted = (0.1, 1.0) if not halving.answers else (1.0, 1.0)
+        return prefer(*wanted)(criterion)
+
+    loop(made, batches(STEPS), halving, score)
+    assert [answer.chosen for answer in halving.answers] == ["with twice at 1/10", "as it is"]
+    assert made[1].meter.asked.tolist() == [0, 0]
+
+
+def test_one_that_diverged_does_not_go_on():
+    made = make()
+    halving = halving_of(made)
+    loop(made, batches(STEPS), halving, lambda criterion: float("nan") if criterion.meter.asked.any() else -1e9)
+    assert halving.answers[-1].chosen == "as it is"
+
+
+def test_all_starts_get_the_same_random_numbers():
+    made, drawn = make(), {}
+    halving = halving_of(made)
+    model, criterion, optimizer = made
+    for step in halving:
+        drawn.setdefault(step, []).append(torch.rand(()).item())
+        criterion(model(batches(1)[0])).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if halving.wants_score:
+            halving.score(1.0)
+    assert [len(drawn[step]) for step in (0, 8, 9, 26, 27)] == [5, 5, 2, 2, 1]
+    assert all(len(set(values)) == 1 for values in drawn.values())
+    assert len({values[0] for values in drawn.values()}) == STEPS
+
+
+def test_the_history_is_that_of_the_one_that_goes_on(tmp_path):
+    made = _, criterion, optimizer = make()
+    criterion.attachment.remove()
+    history = trainonce.History(tmp_path / "history.jsonl")
+    trainonce.attach(optimizer, criterion, history=history)
+    loop(made, batches(STEPS), halving_of(made), prefer(1.0, 10.0))
+    history.flush()
+    for columns in (history.columns(), trainonce.History.load(tmp_path / "history.jsonl").columns()):
+        assert columns["step"] == list(range(1, STEPS + 1))
+        ratios = [flat / fit for flat, fit in zip(columns["weight/flat"], columns[f"weight/{TERMS[0]}"], strict=True)]
+        assert min(ratios[15:]) > 3  # ten times its unit throughout
+
+
+def test_few_states_are_kept():
+    made = make()
+    halving = halving_of(made)
+    kept = []
+
+    def after(calls):
+        kept.append(sum(start.state is not None for start in (*halving._best, *halving._waiting)))
+
+    loop(made, batches(STEPS), halving, prefer(1.0, 10.0), after)
+    assert max(kept) == 2
+    assert kept[-1] == 0
+    assert halving._first is None
+
+
+@pytest.mark.parametrize("stop", [0, 7, 9, 30, 46, 60, 62, 79, 85, 120])
+def test_a_saved_training_goes_on_as_if_it_had_not_been_stopped(stop):
+    data, whole, first, second = batches(STEPS), make(), make(), make()
+    complete = halving_of(whole)
+    loop(whole, data, complete, prefer(0.1, 1.0))
+    halving = halving_of(first)
+    loop(first, data, halving, prefer(0.1, 1.0), lambda calls: calls == stop)
+    saved, place = copy.deepcopy(([part.state_dict() for part in first], halving.state_dict()))
+    again = halving_of(second)
+    for part, state in zip(second, saved, strict=True):
+        part.load_state_dict(state)
+    again.load_state_dict(place)
+    loop(second, data, again, prefer(0.1, 1.0))
+    for a, b in zip(whole[0].parameters(), second[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert again.answers == complete.answers
+
+
+# Misuse
+
+
+def test_a_score_that_is_not_given_or_not_asked_for():
+    made = make()
+    model, criterion, optimizer = made
+    halving = halving_of(made)
+
+    def run():
+        for _step in halving:
+            optimizer.zero_grad()
+            criterion(model(batches(1)[0])).backward()
+            optimizer.step()
+            if halving.wants_score:
+                assert not halving.can_save
+                with pytest.raises(RuntimeError, match=r"wait until halving\.can_save is true"):
+                    halving.state_dict()
+
+    with pytest.raises(RuntimeError, match="was not given"):
+        run()
+    with pytest.raises(RuntimeError, match="for the steps at which"):
+        halving_of(make()).score(1.0)
+
+
+def test_it_needs_units_that_the_loss_does_not_move_and_the_optimizer():
+    for options in ({"units": "raw"}, {"signal": "loss"}):
+        with pytest.raises(ValueError, match="Halving needs a criterion with units='gradient'"):
+            halving_of(make(**options))
+    model, criterion, _ = make()
+    with pytest.raises(ValueError, match="The parts of Halving lack the optimizer"):
+        Halving(criterion, STEPS, [model], higher=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factors": ()}, "different positive numbers other than 1"),
+        ({"factors": (2.0, -1.0)}, "different positive numbers other than 1"),
+        ({"keep": (2,)}, r"ever fewer and in the end 1; got \[2\] for the rounds \[0.1, 0.3\]"),
+        ({"keep": (2, 2)}, "in the end 1"),
+        ({"rounds": (0.1, 1.5)}, "up to 1"),
+        ({"rounds": (0.3, 0.1)}, r"after \[27, 9\] steps are too short"),
+    ],
+)
+def test_wrong_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        halving_of(make(), **options)
+
+
+def test_rounds_of_a_short_training():
+    assert round_ends(18, (1 / 18, 1 / 9, 1 / 3), (3, 2, 1)) == [1, 2, 6]
+    with pytest.raises(ValueError, match="needs a longer training"):
+        round_ends(10, (1 / 18, 1 / 9, 1 / 3), (3, 2, 1))
