@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Halving"]
 
-FACTORS = (1 / 12, 1 / 4, 4.0, 12.0)
-ROUNDS = (1 / 18, 1 / 9, 1 / 3)
-KEEP = (3, 2, 1)
+FACTORS = (1 / 4, 4.0)
+ROUNDS = (1 / 9,)
+KEEP = (1,)
 
 
 @dataclasses.dataclass
@@ -74,7 +74,7 @@ class Halving:
     ...     if halving.wants_score:
     ...         halving.score(error.item())
     >>> count, halving.answers[-1].chosen
-    (280, 'with noise at 1/12')
+    (220, 'with noise at 1/4')
     """
 
     def __init__(

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"
 LEGS = [*[range(3)] * 5, *[range(3, 7)] * 3, *[range(7, 20)] * 2, range(20, STEPS)]
 
 
-def run(folder, plan="halving", **settings):
+ROUNDS = "rounds=0.0555556/0.1111111/0.3333333,keep=3/2/1"
+
+
+def run(folder, plan=f"halving(factors=0.0833333/0.25/4/12,{ROUNDS})", **settings):
     return _branching.run(folder, plan, **settings)
 
 
@@ -28,7 +31,7 @@ def test_less_of_what_hurts_goes_on_and_is_said(tmp_path):
     plain = run(tmp_path / "plain", "units", keep=0, steps=360)[1]
     assert record.metrics["test/error"] < 0.3 * plain.metrics["test/error"]
     assert Record.from_json(record.to_json()).answers == record.answers
-    assert "halving: of 1 training, 1 went on with wrong at 1/12." in str(study.summary())
+    assert "of 1 training, 1 went on with wrong at 1/12." in str(study.summary())
 
 
 def test_the_cost_counts_all_starts(tmp_path):
@@ -74,7 +77,7 @@ def test_the_plan_s_settings_and_keys():
     text = "halving(factors=0.1/10,rounds=0.1/0.5,keep=2/1,drift=4)"
     plain, changed = (parse(text, line).weightings[0] for text in ("halving", text))
     assert plain == Halved()
-    assert plain.label == "gradient units, halving over 1/12, 1/4, 4, 12"
+    assert plain.label == "gradient units, halving over 1/4, 4"
     assert changed == Halved(factors=(0.1, 10.0), rounds=(0.1, 0.5), keep=(2, 1), drift=4.0)
     assert key_of("task", plain, 0) != key_of("task", changed, 0)
     assert read_weighting(changed.to_json()) == changed
@@ -88,11 +91,12 @@ def test_the_plan_s_settings_and_keys():
         "halving(factors=1)",
         "halving(factors=0.1/0.1)",
         "halving(rounds=0.1/2,keep=2/1)",
-        "halving(rounds=0.1/0.5)",
-        "halving(keep=3/2/2)",
-        "halving(keep=2/3/1)",
-        "halving(keep=3/2.5/1)",
-        "halving(rounds=0.1/0.1/0.2)",
+        "halving(rounds=0.1/0.5,keep=1)",
+        "halving(keep=2)",
+        "halving(rounds=0.1/0.2/0.3,keep=3/2/2)",
+        "halving(rounds=0.1/0.2/0.3,keep=2/3/1)",
+        "halving(rounds=0.1/0.2/0.3,keep=3/2.5/1)",
+        "halving(rounds=0.1/0.1/0.2,keep=3/2/1)",
         "halving(units=raw)",
     ],
 )

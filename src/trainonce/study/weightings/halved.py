@@ -24,9 +24,9 @@ class Halved(Learned):
 
     init: float | Mapping[str, float] = 1.0
     units: str = "gradient"
-    factors: tuple[float, ...] = (1 / 12, 1 / 4, 4.0, 12.0)
-    rounds: tuple[float, ...] = (1 / 18, 1 / 9, 1 / 3)
-    keep: tuple[int, ...] = (3, 2, 1)
+    factors: tuple[float, ...] = (1 / 4, 4.0)
+    rounds: tuple[float, ...] = (1 / 9,)
+    keep: tuple[int, ...] = (1,)
     kind = "halving"
 
     def __post_init__(self) -> None:
