@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 ASSIGNMENT, JOB, BEGAN, TRIAL, OUTPUT = "assignment.pkl", "job.json", "began.json", "trial", "output.txt"
 BEAT, INTERRUPTED, CANCEL, END = "beat.json", "interrupted", "cancel", "end.json"
+OLD = "old"  # and something: the trial's folder of the store, on its way out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +99,10 @@ class Attempt:
     def give_up(self) -> None:
         """Let it end, whether a job has begun with it or not."""
         with contextlib.suppress(FileNotFoundError):
-            (self.folder / CANCEL).touch()
-            self.revoke()
+            try:
+                (self.folder / CANCEL).touch()
+            finally:
+                self.revoke()
 
     def names(self) -> set[str]:
         """The files that are there now. A listing, since a network file system remembers which files were not there."""
@@ -121,7 +124,7 @@ class Attempt:
         """When the last checkpoint was written; 0 if there is none."""
         try:
             return (self.folder / TRIAL / layout.CHECKPOINT).stat().st_mtime_ns
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return 0
 
     def began_at(self) -> float | None:
@@ -129,14 +132,20 @@ class Attempt:
         return None if found is None else found.get("time")
 
     def bring_back(self, folder: Path, log: Path) -> None:
-        """Move the trial's files to its folder in the store, and what it printed to its log."""
-        if (trial := self.folder / TRIAL).is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
+        """Move the trial's files to its folder in the store, and what it printed to its log.
+
+        It may be repeated after an error. What was in the store goes away as a whole: on a network file system a file
+        that is open somewhere cannot be removed at once, and would keep its folder from being replaced.
+        """
+        names = self.names()
+        if TRIAL in names:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            trial.rename(folder)
-        if (output := self.folder / OUTPUT).is_file():
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(self.folder / f"{OLD}-{uuid.uuid4().hex}")
+            (self.folder / TRIAL).rename(folder)
+        if OUTPUT in names:
             log.parent.mkdir(parents=True, exist_ok=True)
-            output.replace(log)
+            (self.folder / OUTPUT).replace(log)
 
     def remove(self) -> None:
         """Remove all attempts at the trial."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainonce.extras import require
 from trainonce.study.executors.slurm.parameters import local_parameters, slurm_parameters
+from trainonce.study.executors.slurm.patience import is_passing
 from trainonce.study.executors.slurm.verdict import ENDED, LOST
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class SlurmEngine:
                 passing = any(word in text for word in PASSING)
                 raise SubmissionError(f"Slurm refused a job: {text.rstrip('.')}.", passing=passing) from None
             except (OSError, submitit.core.utils.FailedSubmissionError) as error:
-                raise SubmissionError(f"A job could not be submitted: {error}.", passing=False) from None
+                passing = isinstance(error, OSError) and is_passing(error)
+                raise SubmissionError(f"A job could not be submitted: {error}.", passing=passing) from None
 
     def ended(self, jobs: Collection[str]) -> dict[str, str]:
         if time.monotonic() - self._queue[0] > FRESH_SECONDS:

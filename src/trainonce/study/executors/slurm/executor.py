@@ -26,6 +26,7 @@ from trainonce.study.executors.slurm.attempt import BEAT, BEGAN, CANCEL, END, IN
 from trainonce.study.executors.slurm.engines import SubmissionError, open_engine
 from trainonce.study.executors.slurm.leftovers import remove_leftovers
 from trainonce.study.executors.slurm.parameters import time_of, whole
+from trainonce.study.executors.slurm.patience import Patience, is_passing
 from trainonce.study.executors.slurm.verdict import Death, judge
 from trainonce.study.executors.slurm.worker import NO_PROGRESS, Work
 from trainonce.study.executors.task_location import TaskLocation
@@ -52,11 +53,13 @@ class _Running:
     job: Job
     attempt: Attempt
     id: str = ""
+    noted: bool = False  # whether its folder says which job it is
     saved: int = 0  # when the checkpoint was written that the attempt started from
     lost: int = 0  # jobs that the cluster ended
     gone: float | None = None  # when the job was first seen to have ended
     fraction: float = 0.0
     beat: tuple[int, int | None, str] | None = None
+    patience: Patience = dataclasses.field(default_factory=Patience)
 
 
 class Slurm:
@@ -75,6 +78,8 @@ class Slurm:
         name = f"trainonce-{layout.default_folder(task.name)}".replace(" ", "-")
         self._engine = open_engine(self._jobs_folder, tools.options, name, tools.workers)
         self._answers: list[tuple[str, Event]] = []
+        self._new: dict[str, Job] = {}  # without an attempt so far
+        self._patience = Patience()
         self._running: dict[str, _Running] = {}
         self._looked = self._refused = -float("inf")
         self._failing_since: float | None = None
@@ -85,17 +90,17 @@ class Slurm:
 
     @property
     def has_room(self) -> bool:
-        return len(self._running) + len(self._answers) < self._tools.workers
+        return len(self._new) + len(self._running) + len(self._answers) < self._tools.workers
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not self._answers
+        return not self._new and not self._running and not self._answers
 
     def start(self, job: Job) -> None:
         if (event := self._driver.take(job)) is not None:
             self._answers.append((job.key, event))
             return
-        self._running[job.key] = self._take_over(job) or self._first_attempt(job)
+        self._new[job.key] = job
 
     def _first_attempt(self, job: Job) -> _Running:
         """A new attempt that goes on from the newest checkpoint there is, of an earlier one or of the store."""
@@ -129,32 +134,45 @@ class Slurm:
         same = found.get("cluster", self._engine.name) == self._engine.name
         if not same or found["job"] in self._engine.ended([found["job"]]):
             return None
-        return _Running(job, last, found["job"], saved=last.saved())
+        return _Running(job, last, found["job"], noted=True, saved=last.saved())
 
     # Events
 
     def events(self) -> Iterator[tuple[str, Event]]:
         answers, self._answers = self._answers, []
-        found = [*answers, *self._submit(), *self._look()]
+        found = [*answers, *self._begin(), *self._submit(), *self._look()]
         if not found:
             time.sleep(POLL)
             found = list(self._look())
         yield from found
 
+    def _begin(self) -> Iterator[tuple[str, Event]]:
+        """Give an attempt to each trial that has none; the next turn tries again where the file system fails."""
+        for key, job in list(self._new.items()):
+            try:
+                self._running[key] = self._take_over(job) or self._first_attempt(job)
+            except OSError as error:
+                if (why := self._patience.explain(error, self._root)) is not None:
+                    yield key, Event("stop", why)
+            else:
+                self._patience.forget()
+                del self._new[key]
+
     def _submit(self) -> Iterator[tuple[str, Event]]:
         """Submit what is waiting for it, all in one array."""
-        waiting = [
-            running for running in self._running.values() if not running.id and END not in running.attempt.names()
-        ]
         now = time.monotonic()
-        if not waiting or now - self._refused < AGAIN_SECONDS:
+        if now - self._refused < AGAIN_SECONDS:
+            return
+        waiting = [running for running in self._running.values() if not running.id and _is_open(running.attempt)]
+        if not waiting:
             return
         try:
             with postpone_interrupt():
                 ids = self._engine.submit([Work(str(running.attempt.folder), self._minutes) for running in waiting])
                 for running, found in zip(waiting, ids, strict=True):
                     running.id = found
-                    running.attempt.note_job(self._engine.name, found, self._jobs_folder.name)
+                for running in waiting:
+                    self._note_job(running)
         except SubmissionError as error:
             self._refused, self._failing_since = now, self._failing_since or now
             others = len(self._running) > len(waiting)
@@ -163,6 +181,15 @@ class Slurm:
         else:
             self._failing_since = None
 
+    def _note_job(self, running: _Running) -> None:
+        """Write down which job a trial has; where the file system fails, :meth:`_look` tries again."""
+        try:
+            running.attempt.note_job(self._engine.name, running.id, self._jobs_folder.name)
+            running.noted = True
+        except OSError as error:
+            if not is_passing(error):
+                raise
+
     def _look(self) -> Iterator[tuple[str, Event]]:
         """What the folders and the queue say."""
         now = time.monotonic()
@@ -170,29 +197,44 @@ class Slurm:
             self._looked = now
             self._ended = dict(self._engine.ended([running.id for running in self._running.values() if running.id]))
         for key, running in list(self._running.items()):
-            names = running.attempt.names()
-            if END in names:
-                yield key, self._end(running)
-            elif BEAT in names and (beat := running.attempt.beat()) not in (None, running.beat):
-                running.beat, running.fraction = beat, beat[0] / beat[1] if beat[1] else 1.0
-                yield key, Event("beat", beat)
-            elif running.id in self._ended:
-                running.gone = running.gone or now
-                if now - running.gone >= self._engine.grace and (event := self._after_death(running, names)):
-                    yield key, event
+            try:
+                event = self._look_at(running, now)
+            except OSError as error:
+                why = running.patience.explain(error, running.attempt.folder)
+                event = None if why is None else Event("stop", why)
             else:
-                running.gone = None
+                running.patience.forget()
+            if event is not None:
+                yield key, event
 
-    def _end(self, running: _Running) -> Event:
+    def _look_at(self, running: _Running, now: float) -> Event | None:
+        if running.id and not running.noted:
+            self._note_job(running)
+        names = running.attempt.names()
+        if END in names:
+            return self._end(running)
+        if BEAT in names and (beat := running.attempt.beat()) not in (None, running.beat):
+            running.beat, running.fraction = beat, beat[0] / beat[1] if beat[1] else 1.0
+            return Event("beat", beat)
+        if running.id not in self._ended:
+            running.gone = None
+            return None
+        running.gone = running.gone or now
+        return self._after_death(running, names) if now - running.gone >= self._engine.grace else None
+
+    def _end(self, running: _Running) -> Event | None:
         event = running.attempt.end()
-        assert event is not None
-        del self._running[running.job.key]
+        if event is None:
+            return None  # the listing was ahead of the file
         if event.kind == "stop":
             self._driver.release(running.job.key)
+            self._forget(running)
         else:
             self._bring_back(running)
             event = self._driver.record(event.content)
-        self._forget(running)
+            if event.kind == "end":  # else the next driver finds it in the attempt's folder, and records it
+                self._forget(running)
+        del self._running[running.job.key]
         return event
 
     def _bring_back(self, running: _Running) -> None:
@@ -202,6 +244,7 @@ class Slurm:
         """Start the trial again, or record its failure."""
         attempt, job, output = running.attempt, running.job, self._engine.output(running.id)
         waited = INTERRUPTED in names and (attempt.folder / INTERRUPTED).read_text() != NO_PROGRESS
+        began = attempt.began_at()
         verdict = judge(
             Death(
                 running.id,
@@ -219,28 +262,33 @@ class Slurm:
             attempt.give_up()
             self._running[job.key] = self._attempt(job, attempt.folder / TRIAL, running.lost + verdict.counts)
             return None
-        del self._running[job.key]
         if verdict.what == "stop":
             event = Event("stop", verdict.sentence)
             self._driver.release(job.key)
         else:
             self._bring_back(running)
-            device, began = self._tools.devices[0], attempt.began_at()
+            device = self._tools.devices[0]
             event = self._driver.record_death(job, verdict.kind, verdict.sentence, running.fraction, device, began)
+        del self._running[job.key]
         self._forget(running)
         return event
 
     def _forget(self, running: _Running) -> None:
         running.attempt.remove()
-        for path in self._jobs_folder.glob(f"{running.id}_*") if running.id else ():
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for path in self._jobs_folder.glob(f"{running.id}_*") if running.id else ():
+                path.unlink(missing_ok=True)
 
     # The end
 
     def stop(self) -> None:
-        """Cancel the jobs that still wait or run, and keep their checkpoints in the store."""
+        """Cancel the jobs that still wait or run, and keep their checkpoints in the store.
+
+        Whatever the file system says: a full disk must not leave jobs that nobody wants.
+        """
         for running in self._running.values():
-            running.attempt.give_up()
+            with contextlib.suppress(OSError):
+                running.attempt.give_up()
         ids = {running.id for running in self._running.values() if running.id}
         if ids:
             self._engine.cancel(ids)
@@ -249,13 +297,25 @@ class Slurm:
             time.sleep(POLL)
         left = ids - self._engine.ended(ids).keys() if ids else ids  # which the next driver will find
         for running in self._running.values():
-            if running.id not in left and END not in running.attempt.names():
-                self._bring_back(running)
-                self._forget(running)
+            with contextlib.suppress(OSError):
+                if running.id not in left and END not in running.attempt.names():
+                    self._bring_back(running)
+                    self._forget(running)
         self._driver.close()
         self._engine.close()
         self._alive.close()
-        remove_leftovers(self._root, self._store, self._engine)
+        with contextlib.suppress(OSError):
+            remove_leftovers(self._root, self._store, self._engine)
+
+
+def _is_open(attempt: Attempt) -> bool:
+    """Whether an attempt may have a job: not if it has ended, nor while its folder cannot be read."""
+    try:
+        return END not in attempt.names()
+    except OSError as error:
+        if not is_passing(error):
+            raise
+        return False
 
 
 def _last_line(path: Path) -> str:

@@ -19,6 +19,7 @@ from trainonce.extras import require
 from trainonce.study.executors.base import Event
 from trainonce.study.executors.remote.assignment import train
 from trainonce.study.executors.slurm.attempt import INTERRUPTED, OUTPUT, TRIAL, Attempt
+from trainonce.study.executors.slurm.patience import insist
 from trainonce.study.executors.worker_process import NAME
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0  # between two notes of progress
 LOOK_SECONDS = 5.0  # between two looks for whether the driver has given the trial up
+INSIST_SECONDS = 300.0  # how long a job tries to read or write what it cannot do without
 NO_PROGRESS = "no-progress"  # what ``interrupted`` holds where another turn would come no further
 
 
@@ -43,12 +45,12 @@ class Work:
     def __call__(self) -> str:
         environment = require("submitit", "submitit", "slurm").JobEnvironment()
         attempt, alone = Attempt(Path(self.folder)), environment.cluster != "debug"
-        if not attempt.begin(environment.job_id):
+        if not insist(lambda: attempt.begin(environment.job_id), INSIST_SECONDS):
             return "another job has the trial, or the driver has given it up"
-        self._began, self._saved = time.time(), attempt.saved()
+        self._began, self._saved = time.time(), insist(attempt.saved, INSIST_SECONDS)
         with _own_process(attempt, environment) if alone else contextlib.nullcontext():
             event = _train(attempt)
-            attempt.write_end(event)
+            insist(lambda: attempt.write_end(event), INSIST_SECONDS)
         if alone:
             os._exit(0)  # whatever threads or processes the task has left behind
         return event.kind
@@ -57,15 +59,16 @@ class Work:
         """Another turn for the trial, which goes on from its checkpoint; none where this turn has written none."""
         attempt = Attempt(Path(self.folder))
         over = time.time() - self._began > 0.5 * 60 * self.minutes  # and not preempted
-        if over and attempt.saved() == self._saved:
-            (attempt.folder / INTERRUPTED).write_text(NO_PROGRESS)
-            return None
-        (attempt.folder / INTERRUPTED).touch()
+        with contextlib.suppress(OSError):  # what cannot be known now is no reason to end the trial
+            if over and attempt.saved() == self._saved:
+                (attempt.folder / INTERRUPTED).write_text(NO_PROGRESS)
+                return None
+            (attempt.folder / INTERRUPTED).touch()
         return require("submitit.helpers", "submitit", "slurm").DelayedSubmission(self)
 
 
 def _train(attempt: Attempt) -> Event:
-    given = attempt.given()
+    given = insist(attempt.given, INSIST_SECONDS)
     if (why := _obstacle(given)) is not None:
         return Event("stop", why)
     sys.path += [folder for folder in given.path if folder not in sys.path]
@@ -96,8 +99,9 @@ class Progress:
                 self._attempt.write_beat(step, total, note)
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            if self._attempt.is_cancelled():
-                os._exit(1)
+            with contextlib.suppress(OSError):  # the next look may succeed; a training must not end of it
+                if self._attempt.is_cancelled():
+                    os._exit(1)
 
 
 @contextlib.contextmanager
@@ -122,8 +126,9 @@ def _own_process(attempt: Attempt, environment: Any) -> Iterator[None]:
         _exit(code)
 
     def end_if_cancelled(number: int, frame: Any) -> None:
-        if attempt.is_cancelled():  # a job that is preempted gets this signal, too, and may have minutes left
-            _exit(128 + number)
+        with contextlib.suppress(OSError):
+            if attempt.is_cancelled():  # a job that is preempted gets this signal, too, and may have minutes left
+                _exit(128 + number)
 
     signal.signal(preemption, end_turn)
     signal.signal(signal.SIGTERM, end_if_cancelled)
