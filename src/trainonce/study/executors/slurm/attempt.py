@@ -4,6 +4,7 @@
 
     slurm/KEY/1/             the first attempt at a trial; a job that is lost has another
         assignment.pkl       what the job must know
+        start.json           of which task it is, and which checkpoint it starts from
         job.json             which job it is: written by the driver once it is submitted
         began.json           which job has it: whoever writes it first, the job or a driver that gives it up
         trial/               the trial's own folder, with its checkpoint
@@ -13,7 +14,8 @@
         cancel               the driver does not want it any more
         end.json             how it has ended
 
-Files appear in one move, and no file has two writers. So nothing here needs locks, and a network file system is enough.
+Files appear in one move, and no file has two writers at a time. So nothing here needs locks, and a network file system
+is enough.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 ASSIGNMENT, JOB, BEGAN, TRIAL, OUTPUT = "assignment.pkl", "job.json", "began.json", "trial", "output.txt"
 BEAT, INTERRUPTED, CANCEL, END = "beat.json", "interrupted", "cancel", "end.json"
+START = "start.json"
 OLD = "old"  # and something: the trial's folder of the store, on its way out
 
 
@@ -77,10 +80,15 @@ class Attempt:
         folder = root / key / str(1 if before is None else int(before.folder.name) + 1)
         beside = root / key / f"new-{uuid.uuid4().hex}"
         beside.mkdir(parents=True)
-        if checkpoint is not None and checkpoint.is_dir():
-            shutil.copytree(checkpoint, beside / TRIAL)
-        (beside / ASSIGNMENT).write_bytes(pickle.dumps(given))
-        beside.rename(folder)
+        try:
+            if checkpoint is not None:
+                _copy(checkpoint, beside / TRIAL)
+            (beside / ASSIGNMENT).write_bytes(pickle.dumps(given))
+            _write(beside / START, {"saved": cls(beside).saved()})
+            beside.rename(folder)
+        except OSError:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
         return cls(folder)
 
     def note_job(self, cluster: str, job: str, engine: str) -> None:
@@ -127,6 +135,11 @@ class Attempt:
         except (FileNotFoundError, NotADirectoryError):
             return 0
 
+    def has_progressed(self) -> bool:
+        """Whether there is a checkpoint that it did not start from. Not a newer one: machines have different clocks."""
+        start = _read(self.folder / START) or {}
+        return self.saved() not in (0, start.get("saved"))
+
     def began_at(self) -> float | None:
         found = _read(self.folder / BEGAN)
         return None if found is None else found.get("time")
@@ -153,16 +166,27 @@ class Attempt:
 
     # The job's side
 
-    def begin(self, job: str) -> bool:
-        """Whether this job may train the trial; again after it was requeued, and never after the driver gave it up."""
+    def begin(self, job: str) -> int:
+        """Which turn at the trial this is for the job, from 1: another after it was requeued.
+
+        0 if it may not train it: another job has it, the driver has given it up, or it has ended.
+        """
         if self.is_cancelled() or END in self.names():  # a job may be requeued in its last moment
-            return False
-        if not _link(self.folder / BEGAN, {"job": job, "host": socket.gethostname(), "time": time.time()}):
+            return 0
+        turn, own = 1, {"job": job, "host": socket.gethostname(), "time": time.time()}
+        if not _link(self.folder / BEGAN, {**own, "turn": turn}):
             began = _read(self.folder / BEGAN)
             if began is None or began["job"] != job:
-                return False
+                return 0
+            turn = began.get("turn", 1) + 1
+            _write(self.folder / BEGAN, {**own, "time": began["time"], "turn": turn})
         (self.folder / INTERRUPTED).unlink(missing_ok=True)
-        return True
+        return turn
+
+    def has_later_turn(self, turn: int) -> bool:
+        """Whether the job was requeued since. A node that Slurm has lost sight of may train on meanwhile."""
+        began = _read(self.folder / BEGAN)
+        return began is not None and began.get("turn", turn) != turn
 
     def is_cancelled(self) -> bool:
         """Whether the driver does not want it any more."""
@@ -188,6 +212,23 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a trial's folder to which a job may still write.
+
+    The checkpoint comes first and the history last: its rows beyond the checkpoint are dropped when the trial goes on,
+    while missing ones would stay missing.
+    """
+    names = sorted(_names(source), key=lambda name: (name == layout.HISTORY) - (name == layout.CHECKPOINT))
+    if names:
+        target.mkdir()
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # it has gone since the listing
+            if (source / name).is_dir():
+                _copy(source / name, target / name)
+            elif not name.endswith(".part"):
+                shutil.copy2(source / name, target / name)
 
 
 def _beside(path: Path, content: Mapping[str, Any]) -> Path:

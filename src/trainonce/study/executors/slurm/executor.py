@@ -54,7 +54,6 @@ class _Running:
     attempt: Attempt
     id: str = ""
     noted: bool = False  # whether its folder says which job it is
-    saved: int = 0  # when the checkpoint was written that the attempt started from
     lost: int = 0  # jobs that the cluster ended
     gone: float | None = None  # when the job was first seen to have ended
     fraction: float = 0.0
@@ -114,7 +113,7 @@ class Slurm:
         assignment = Assignment(self._sent, job, self._tools.devices[0], self._threads)
         source = None if job.source is None else self._store.folder(job.source)
         attempt = Attempt.make(self._root, job.key, Given(assignment, tuple(sys.path), source), checkpoint)
-        return _Running(job, attempt, saved=attempt.saved(), lost=lost)
+        return _Running(job, attempt, lost=lost)
 
     def _take_over(self, job: Job) -> _Running | None:
         """The attempt of a driver that was killed, if its job still waits, runs, or has ended with a record."""
@@ -134,7 +133,7 @@ class Slurm:
         same = found.get("cluster", self._engine.name) == self._engine.name
         if not same or found["job"] in self._engine.ended([found["job"]]):
             return None
-        return _Running(job, last, found["job"], noted=True, saved=last.saved())
+        return _Running(job, last, found["job"], noted=True)
 
     # Events
 
@@ -251,7 +250,7 @@ class Slurm:
                 "TIMEOUT" if INTERRUPTED in names and not waited else self._ended[running.id],
                 self._minutes,
                 began=BEGAN in names,
-                progressed=attempt.saved() > running.saved,
+                progressed=attempt.has_progressed(),
                 interrupted=waited,
                 printed=_last_line(output),
                 output=output.is_file(),

@@ -45,12 +45,13 @@ class Work:
     def __call__(self) -> str:
         environment = require("submitit", "submitit", "slurm").JobEnvironment()
         attempt, alone = Attempt(Path(self.folder)), environment.cluster != "debug"
-        if not insist(lambda: attempt.begin(environment.job_id), INSIST_SECONDS):
+        if not (turn := insist(lambda: attempt.begin(environment.job_id), INSIST_SECONDS)):
             return "another job has the trial, or the driver has given it up"
         self._began, self._saved = time.time(), insist(attempt.saved, INSIST_SECONDS)
         with _own_process(attempt, environment) if alone else contextlib.nullcontext():
-            event = _train(attempt)
-            insist(lambda: attempt.write_end(event), INSIST_SECONDS)
+            event = _train(attempt, turn)
+            if not insist(lambda: attempt.has_later_turn(turn), INSIST_SECONDS):
+                insist(lambda: attempt.write_end(event), INSIST_SECONDS)
         if alone:
             os._exit(0)  # whatever threads or processes the task has left behind
         return event.kind
@@ -67,12 +68,12 @@ class Work:
         return require("submitit.helpers", "submitit", "slurm").DelayedSubmission(self)
 
 
-def _train(attempt: Attempt) -> Event:
+def _train(attempt: Attempt, turn: int) -> Event:
     given = insist(attempt.given, INSIST_SECONDS)
     if (why := _obstacle(given)) is not None:
         return Event("stop", why)
     sys.path += [folder for folder in given.path if folder not in sys.path]
-    return train(given.assignment, attempt.folder / TRIAL, given.source, Progress(attempt))
+    return train(given.assignment, attempt.folder / TRIAL, given.source, Progress(attempt, turn))
 
 
 def _obstacle(given: Given) -> str | None:
@@ -86,10 +87,11 @@ def _obstacle(given: Given) -> str | None:
 
 
 class Progress:
-    """Notes how far a trial has come, now and then; ends the process once the driver has given the trial up."""
+    """Notes how far a trial has come, now and then; ends the process once the trial is not its own any more."""
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt, self._noted, self._looked = attempt, -float("inf"), time.monotonic()
+    def __init__(self, attempt: Attempt, turn: int) -> None:
+        self._attempt, self._turn = attempt, turn
+        self._noted, self._looked = -float("inf"), time.monotonic()
 
     def __call__(self, step: int, total: int | None, note: str) -> None:
         now = time.monotonic()
@@ -100,7 +102,7 @@ class Progress:
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             with contextlib.suppress(OSError):  # the next look may succeed; a training must not end of it
-                if self._attempt.is_cancelled():
+                if self._attempt.is_cancelled() or self._attempt.has_later_turn(self._turn):
                     os._exit(1)
 
 
