@@ -71,9 +71,10 @@ class Attempt:
         return cls(root / key / str(max(numbers))) if numbers else None
 
     @classmethod
-    def make(cls, root: Path, key: str, given: Given, checkpoint: Path | None) -> Attempt:
+    def make(cls, root: Path, key: str, given: Given, checkpoint: Path | None, task: str = "") -> Attempt:
         """A new attempt, which appears in one move.
 
+        :param task: What tells the task from other versions of it.
         :param checkpoint: The folder of the trial to go on from. It is copied: a job that was given up may still write.
         """
         before = cls.last(root, key)
@@ -84,7 +85,7 @@ class Attempt:
             if checkpoint is not None:
                 _copy(checkpoint, beside / TRIAL)
             (beside / ASSIGNMENT).write_bytes(pickle.dumps(given))
-            _write(beside / START, {"saved": cls(beside).saved()})
+            _write(beside / START, {"saved": cls(beside).saved(), "task": task})
             beside.rename(folder)
         except OSError:
             shutil.rmtree(beside, ignore_errors=True)
@@ -96,9 +97,16 @@ class Attempt:
         _write(self.folder / JOB, {"cluster": cluster, "job": job, "engine": engine, "host": socket.gethostname()})
 
     def job(self) -> Mapping[str, Any] | None:
-        """Which job has it or will have it, as far as that is known."""
+        """Which job has it or will have it, as far as that is known; ``revoked`` if none may begin with it any more."""
         noted, began = _read(self.folder / JOB), _read(self.folder / BEGAN)
-        return {**(noted or {}), **began} if began is not None else noted
+        if began is None:
+            return noted
+        return {**(noted or {}), **(began if began["job"] else {"revoked": True})}
+
+    def task(self) -> str:
+        """Of which task it is, as :meth:`make` was told."""
+        found = _read(self.folder / START) or {}
+        return str(found.get("task", ""))
 
     def revoke(self) -> bool:
         """Keep jobs from beginning with it; False if one has begun."""

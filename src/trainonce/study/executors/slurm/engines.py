@@ -193,7 +193,7 @@ class LocalEngine:
     def _runs(self, job: str) -> bool:
         if job in self._jobs:
             return not self._jobs[job].done()
-        return _is_controller(int(job))  # of a driver before this one
+        return job.isdecimal() and _is_controller(int(job))  # of a driver before this one
 
     def cancel(self, jobs: Collection[str]) -> None:
         for job in jobs:

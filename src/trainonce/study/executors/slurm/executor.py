@@ -26,7 +26,7 @@ from trainonce.study.executors.slurm.attempt import BEAT, BEGAN, CANCEL, END, IN
 from trainonce.study.executors.slurm.engines import SubmissionError, open_engine
 from trainonce.study.executors.slurm.leftovers import remove_leftovers
 from trainonce.study.executors.slurm.parameters import time_of, whole
-from trainonce.study.executors.slurm.patience import Patience, is_passing
+from trainonce.study.executors.slurm.patience import Patience, insist, is_passing
 from trainonce.study.executors.slurm.verdict import Death, judge
 from trainonce.study.executors.slurm.worker import NO_PROGRESS, Work
 from trainonce.study.executors.task_location import TaskLocation
@@ -85,7 +85,9 @@ class Slurm:
         self._ended: dict[str, str] = {}
         self._alive = contextlib.ExitStack()
         self._alive.enter_context(store.claim(own))
-        remove_leftovers(self._root, store, self._engine)
+        self._notes = insist(
+            lambda: remove_leftovers(self._root, store, self._engine, self._sent), PATIENCE_SECONDS
+        )
 
     @property
     def has_room(self) -> bool:
@@ -93,7 +95,7 @@ class Slurm:
 
     @property
     def is_idle(self) -> bool:
-        return not self._new and not self._running and not self._answers
+        return not self._new and not self._running and not self._answers and not self._notes
 
     def start(self, job: Job) -> None:
         if (event := self._driver.take(job)) is not None:
@@ -112,7 +114,8 @@ class Slurm:
     def _attempt(self, job: Job, checkpoint: Path, lost: int = 0) -> _Running:
         assignment = Assignment(self._sent, job, self._tools.devices[0], self._threads)
         source = None if job.source is None else self._store.folder(job.source)
-        attempt = Attempt.make(self._root, job.key, Given(assignment, tuple(sys.path), source), checkpoint)
+        given = Given(assignment, tuple(sys.path), source)
+        attempt = Attempt.make(self._root, job.key, given, checkpoint, self._sent.identity)
         return _Running(job, attempt, lost=lost)
 
     def _take_over(self, job: Job) -> _Running | None:
@@ -131,15 +134,17 @@ class Slurm:
             return None
         found = last.job() or {}
         same = found.get("cluster", self._engine.name) == self._engine.name
-        if not same or found["job"] in self._engine.ended([found["job"]]):
+        id = found.get("job", "")
+        if not same or not id or "revoked" in found or id in self._engine.ended([id]):
             return None
-        return _Running(job, last, found["job"], noted=True)
+        return _Running(job, last, id, noted=True)
 
     # Events
 
     def events(self) -> Iterator[tuple[str, Event]]:
         answers, self._answers = self._answers, []
-        found = [*answers, *self._begin(), *self._submit(), *self._look()]
+        notes, self._notes = [("", Event("note", text)) for text in self._notes], []
+        found = [*notes, *answers, *self._begin(), *self._submit(), *self._look()]
         if not found:
             time.sleep(POLL)
             found = list(self._look())
@@ -304,7 +309,7 @@ class Slurm:
         self._engine.close()
         self._alive.close()
         with contextlib.suppress(OSError):
-            remove_leftovers(self._root, self._store, self._engine)
+            remove_leftovers(self._root, self._store, self._engine, self._sent)
 
 
 def _is_open(attempt: Attempt) -> bool:
