@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainonce.extras import require
+from trainonce.study.executors.slurm.environment import hide_own_job
 from trainonce.study.executors.slurm.parameters import local_parameters, slurm_parameters
 from trainonce.study.executors.slurm.patience import is_passing
 from trainonce.study.executors.slurm.verdict import ENDED, LOST
@@ -117,7 +118,7 @@ class SlurmEngine:
 
     def submit(self, works: Sequence[Work]) -> list[str]:
         self._queue = -float("inf"), None
-        with _quiet() as submitit:
+        with _quiet() as submitit, hide_own_job():
             try:
                 return [job.job_id for job in self._executor.submit_array(list(works))]
             except submitit.core.utils.FailedJobError as error:
