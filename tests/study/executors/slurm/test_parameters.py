@@ -17,6 +17,7 @@ def choose(**options):
 def test_the_options_are_submitits_parameters():
     found = slurm_parameters({"gpus": 2, "cpus": 4, "time": "1-12", "sbatch": "qos=high"}, "name", 8)
     assert (found["gpus_per_node"], found["cpus_per_task"], found["time"]) == (2, 4, 2160)
+    assert found["srun_args"] == ["--cpus-per-task=4"]
     assert found["additional_parameters"] == {"requeue": True, "qos": "high"}
     assert "requeue" not in slurm_parameters({"sbatch": "no-requeue"}, "name", 8)["additional_parameters"]
     assert slurm_parameters({"time": 1}, "name", 8)["signal_delay_s"] == 20

@@ -99,12 +99,13 @@ def slurm_parameters(options: Mapping[str, Any], name: str, concurrent: int) -> 
     for given in more:
         if given in RESERVED:
             raise ValueError(f"The option 'sbatch' must not hold {given!r}: {RESERVED[given]}.")
-    minutes, gpus = time_of(options), whole(options, "gpus", 0)
+    minutes, gpus, cpus = time_of(options), whole(options, "gpus", 0), whole(options, "cpus", 1)
     requeue = {} if "no-requeue" in more else {"requeue": True}  # after a lost node, and when the time was over
     return {
         "job_name": name,
         "time": minutes,
-        "cpus_per_task": whole(options, "cpus", 1),
+        "cpus_per_task": cpus,
+        "srun_args": [f"--cpus-per-task={cpus}"],  # which srun does not take from sbatch since Slurm 22.05
         "signal_delay_s": min(SIGNAL_SECONDS, 20 * minutes),
         "array_parallelism": concurrent,
         "stderr_to_stdout": True,
