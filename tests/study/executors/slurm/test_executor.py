@@ -5,6 +5,7 @@ import pytest
 from _slurm_driver import KEY, Driver
 
 from trainonce.study import layout
+from trainonce.study.executors.slurm import reasons
 from trainonce.study.executors.slurm.attempt import JOB
 from trainonce.study.executors.slurm.engines import LocalEngine
 
@@ -97,3 +98,24 @@ def test_a_job_without_a_number_has_ended():
     engine._jobs = {}
     assert engine.ended([""]) == {"": "FAILED"}
     engine.cancel([""])
+
+
+def test_a_reason_to_wait_that_does_not_pass_is_said_once(driver):
+    driver.engine.reasons["1"] = "Priority"
+    assert driver.start() == []
+    driver.engine.reasons["1"] = "PartitionTimeLimit"
+    ((_, event),) = driver.turn()
+    assert event.kind == "note"
+    assert event.content == (
+        "Slurm job 1 waits, and will not start by itself (PartitionTimeLimit): ask for less with --time, or choose "
+        "another --partition."
+    )
+    assert driver.turn() == []
+    driver.engine.reasons["1"] = "JobHeldUser"
+    assert [event.kind for _, event in driver.turn()] == ["note"]
+
+
+def test_limits_of_a_single_job_do_not_pass():
+    assert reasons.advice("QOSMaxWallDurationPerJobLimit") == reasons.LIMIT
+    assert reasons.advice("QOSMaxCpuPerUserLimit") is None
+    assert reasons.advice("Resources") is None

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trainonce.extras import require
 from trainonce.study.executors.slurm.environment import hide_own_job
@@ -52,6 +52,10 @@ class Engine(Protocol):
 
     def ended(self, jobs: Collection[str]) -> Mapping[str, str]:
         """The states of those jobs that have ended."""
+        ...
+
+    def waits_for(self, jobs: Collection[str]) -> Mapping[str, str]:
+        """Why those jobs wait that do, in the engine's words."""
         ...
 
     def cancel(self, jobs: Collection[str]) -> None:
@@ -113,7 +117,7 @@ class SlurmEngine:
         self._executor = slurm.SlurmExecutor(folder, max_num_timeout=TURNS)
         self._executor.update_parameters(**parameters)
         self._accounts = slurm.SlurmInfoWatcher(delay_s=0)
-        self._queue: tuple[float, dict[str, str] | None] = -float("inf"), None
+        self._queue: tuple[float, dict[str, Entry] | None] = -float("inf"), None
         self._folder = folder
 
     def submit(self, works: Sequence[Work]) -> list[str]:
@@ -130,18 +134,25 @@ class SlurmEngine:
                 raise SubmissionError(f"A job could not be submitted: {error}.", passing=passing) from None
 
     def ended(self, jobs: Collection[str]) -> dict[str, str]:
-        if time.monotonic() - self._queue[0] > FRESH_SECONDS:
-            self._queue = time.monotonic(), read_queue()
-        known = self._queue[1]
+        known = self._read_queue()
         if known is None:
             return {}  # Slurm does not answer: nothing is known of any job
-        found = {job: known[job] for job in jobs if known.get(job) in ENDED}
+        found = {job: known[job].state for job in jobs if job in known and known[job].state in ENDED}
         for job in jobs:
             if job not in known:  # it ended minutes ago, or never was
                 with _quiet():
                     state = self._accounts.get_state(job, mode="force").split()[0]
                 found[job] = state if state in ENDED else LOST
         return found
+
+    def waits_for(self, jobs: Collection[str]) -> dict[str, str]:
+        known = self._read_queue() or {}
+        return {job: known[job].reason for job in jobs if job in known and known[job].state == "PENDING"}
+
+    def _read_queue(self) -> dict[str, Entry] | None:
+        if time.monotonic() - self._queue[0] > FRESH_SECONDS:
+            self._queue = time.monotonic(), read_queue()
+        return self._queue[1]
 
     def cancel(self, jobs: Collection[str]) -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -158,14 +169,22 @@ class SlurmEngine:
 PASSING = ("timed out", "Unable to contact", "temporarily", "try again", "Slurm backup", "submit limit", "MaxSubmit")
 
 
-def read_queue() -> dict[str, str] | None:
-    """The states of all jobs of this user that Slurm remembers; None if it does not answer."""
-    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", f"--user={os.getuid()}"]
+class Entry(NamedTuple):
+    """A job in the queue: its state, and why it waits."""
+
+    state: str
+    reason: str
+
+
+def read_queue() -> dict[str, Entry] | None:
+    """All jobs of this user that Slurm remembers, by their ids; None if it does not answer."""
+    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r", f"--user={os.getuid()}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return dict(line.strip().split("|", 1) for line in done.stdout.splitlines() if "|" in line)
+    parts = [line.strip().split("|", 2) for line in done.stdout.splitlines()]
+    return {part[0]: Entry(part[1], part[2]) for part in parts if len(part) == 3}
 
 
 class LocalEngine:
@@ -190,6 +209,9 @@ class LocalEngine:
 
     def ended(self, jobs: Collection[str]) -> dict[str, str]:
         return {job: "FAILED" for job in jobs if not self._runs(job)}
+
+    def waits_for(self, jobs: Collection[str]) -> dict[str, str]:
+        return {}
 
     def _runs(self, job: str) -> bool:
         if job in self._jobs:
@@ -250,6 +272,9 @@ class DebugEngine:
         for job in list(self._waiting)[:1]:
             self._waiting.pop(job).results()
         return {job: "COMPLETED" for job in jobs if job not in self._waiting}
+
+    def waits_for(self, jobs: Collection[str]) -> dict[str, str]:
+        return {}
 
     def cancel(self, jobs: Collection[str]) -> None:
         for job in jobs:

@@ -27,13 +27,14 @@ from trainonce.study.executors.slurm.engines import SubmissionError, open_engine
 from trainonce.study.executors.slurm.leftovers import remove_leftovers
 from trainonce.study.executors.slurm.parameters import time_of, whole
 from trainonce.study.executors.slurm.patience import Patience, insist, is_passing
+from trainonce.study.executors.slurm.reasons import say
 from trainonce.study.executors.slurm.verdict import Death, judge
 from trainonce.study.executors.slurm.worker import NO_PROGRESS, Work
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.schedule import POLL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from trainonce.study.executors.tools import Tools
@@ -83,6 +84,7 @@ class Slurm:
         self._looked = self._refused = -float("inf")
         self._failing_since: float | None = None
         self._ended: dict[str, str] = {}
+        self._said: set[str] = set()
         self._alive = contextlib.ExitStack()
         self._alive.enter_context(store.claim(own))
         self._notes = insist(
@@ -199,7 +201,9 @@ class Slurm:
         now = time.monotonic()
         if now - self._looked >= self._engine.interval:
             self._looked = now
-            self._ended = dict(self._engine.ended([running.id for running in self._running.values() if running.id]))
+            ids = [running.id for running in self._running.values() if running.id]
+            self._ended = dict(self._engine.ended(ids))
+            yield from self._say_why(self._engine.waits_for(ids))
         for key, running in list(self._running.items()):
             try:
                 event = self._look_at(running, now)
@@ -210,6 +214,13 @@ class Slurm:
                 running.patience.forget()
             if event is not None:
                 yield key, event
+
+    def _say_why(self, waiting: Mapping[str, str]) -> Iterator[tuple[str, Event]]:
+        """Say once of each reason to wait that it does not pass by itself."""
+        for job, reason in waiting.items():
+            if reason not in self._said and (sentence := say(job, reason)) is not None:
+                yield "", Event("note", sentence)
+            self._said.add(reason)
 
     def _look_at(self, running: _Running, now: float) -> Event | None:
         if running.id and not running.noted:
