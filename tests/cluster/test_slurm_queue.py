@@ -27,6 +27,7 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_SLURM", str(tmp_path / "slurm"))
     monkeypatch.setattr(engines, "FRESH_SECONDS", 0.2)
     monkeypatch.setattr(engines.SlurmEngine, "interval", 0.5)
+    monkeypatch.setattr(engines.SlurmEngine, "look", 0.0)
     monkeypatch.setattr(engines.SlurmEngine, "grace", 1.0)
     monkeypatch.setattr(executor, "AGAIN_SECONDS", 1.0)
     yield tmp_path / "slurm"

@@ -110,10 +110,9 @@ def test_the_process_of_an_earlier_turn_ends_and_writes_no_result(tmp_path, monk
     attempt = make(tmp_path)
     first = attempt.begin("1")
     assert (first, attempt.has_later_turn(first)) == (1, False)
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.0)
     exits = []
     monkeypatch.setattr(worker.os, "_exit", exits.append)
-    progress = worker.Progress(attempt, first)
+    progress = worker.Progress(attempt, first, worker.Pace(0.0, 0.0))
     progress(1, 10, "")
     assert exits == []
     second = attempt.begin("1")

@@ -73,8 +73,7 @@ def test_a_folder_with_files_that_stay_for_a_while_is_replaced(driver, monkeypat
 
 def test_a_job_goes_on_while_it_cannot_look_whether_it_is_wanted(driver, monkeypatch):
     driver.start()
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.0)
-    progress = worker.Progress(driver.attempt, driver.attempt.begin("1"))
+    progress = worker.Progress(driver.attempt, driver.attempt.begin("1"), worker.Pace(0.0, 0.0))
     with monkeypatch.context() as patch:
         patch.setattr(attempt, "_names", fail(errno.ESTALE))
         progress(1, 10, "")

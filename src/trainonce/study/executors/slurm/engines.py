@@ -44,6 +44,7 @@ class Engine(Protocol):
 
     name: str
     interval: float  # seconds between two looks at the jobs
+    look: float  # seconds between two looks at their folders
     grace: float  # seconds until what a job has written is seen everywhere
 
     def submit(self, works: Sequence[Work]) -> list[str]:
@@ -110,6 +111,7 @@ class SlurmEngine:
 
     name = "slurm"
     interval = 15.0
+    look = 5.0
     grace = 20.0
 
     def __init__(self, folder: Path, parameters: Mapping[str, Any]) -> None:
@@ -192,6 +194,7 @@ class LocalEngine:
 
     name = "local"
     interval = 0.2
+    look = 0.0
     grace = 1.0
 
     def __init__(self, folder: Path, parameters: Mapping[str, Any]) -> None:
@@ -255,7 +258,7 @@ class DebugEngine:
     """Jobs in this process, one after the other."""
 
     name = "debug"
-    interval = 0.0
+    interval = look = 0.0
     grace = 0.0
 
     def __init__(self, folder: Path) -> None:

@@ -81,7 +81,7 @@ class Slurm:
         self._new: dict[str, Job] = {}  # without an attempt so far
         self._patience = Patience()
         self._running: dict[str, _Running] = {}
-        self._looked = self._refused = -float("inf")
+        self._asked = self._looked = self._refused = -float("inf")
         self._failing_since: float | None = None
         self._ended: dict[str, str] = {}
         self._said: set[str] = set()
@@ -199,11 +199,14 @@ class Slurm:
     def _look(self) -> Iterator[tuple[str, Event]]:
         """What the folders and the queue say."""
         now = time.monotonic()
-        if now - self._looked >= self._engine.interval:
-            self._looked = now
+        if now - self._asked >= self._engine.interval:
+            self._asked = now
             ids = [running.id for running in self._running.values() if running.id]
             self._ended = dict(self._engine.ended(ids))
             yield from self._say_why(self._engine.waits_for(ids))
+        if now - self._looked < self._engine.look:
+            return
+        self._looked = now
         for key, running in list(self._running.items()):
             try:
                 event = self._look_at(running, now)

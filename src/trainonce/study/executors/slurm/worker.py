@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -27,10 +27,18 @@ if TYPE_CHECKING:
 
     from trainonce.study.executors.slurm.attempt import Given
 
-BEAT_SECONDS = 1.0  # between two notes of progress
-LOOK_SECONDS = 5.0  # between two looks for whether the driver has given the trial up
 INSIST_SECONDS = 300.0  # how long a job tries to read or write what it cannot do without
 NO_PROGRESS = "no-progress"  # what ``interrupted`` holds where another turn would come no further
+
+
+class Pace(NamedTuple):
+    """Seconds between two notes of progress, and between two looks for whether the trial is still this job's."""
+
+    beat: float
+    look: float
+
+
+QUICK, SLOW = Pace(1.0, 5.0), Pace(10.0, 15.0)  # on this machine; on a file system that hundreds of jobs may share
 
 
 @dataclasses.dataclass
@@ -49,7 +57,7 @@ class Work:
             return "another job has the trial, or the driver has given it up"
         self._began, self._saved = time.time(), insist(attempt.saved, INSIST_SECONDS)
         with _own_process(attempt, environment) if alone else contextlib.nullcontext():
-            event = _train(attempt, turn)
+            event = _train(attempt, Progress(attempt, turn, SLOW if environment.cluster == "slurm" else QUICK))
             if not insist(lambda: attempt.has_later_turn(turn), INSIST_SECONDS):
                 insist(lambda: attempt.write_end(event), INSIST_SECONDS)
         if alone:
@@ -68,12 +76,12 @@ class Work:
         return require("submitit.helpers", "submitit", "slurm").DelayedSubmission(self)
 
 
-def _train(attempt: Attempt, turn: int) -> Event:
+def _train(attempt: Attempt, progress: Progress) -> Event:
     given = insist(attempt.given, INSIST_SECONDS)
     if (why := _obstacle(given)) is not None:
         return Event("stop", why)
     sys.path += [folder for folder in given.path if folder not in sys.path]
-    return train(given.assignment, attempt.folder / TRIAL, given.source, Progress(attempt, turn))
+    return train(given.assignment, attempt.folder / TRIAL, given.source, progress)
 
 
 def _obstacle(given: Given) -> str | None:
@@ -89,17 +97,17 @@ def _obstacle(given: Given) -> str | None:
 class Progress:
     """Notes how far a trial has come, now and then; ends the process once the trial is not its own any more."""
 
-    def __init__(self, attempt: Attempt, turn: int) -> None:
-        self._attempt, self._turn = attempt, turn
+    def __init__(self, attempt: Attempt, turn: int, pace: Pace) -> None:
+        self._attempt, self._turn, self._pace = attempt, turn, pace
         self._noted, self._looked = -float("inf"), time.monotonic()
 
     def __call__(self, step: int, total: int | None, note: str) -> None:
         now = time.monotonic()
-        if now - self._noted >= BEAT_SECONDS:
+        if now - self._noted >= self._pace.beat:
             self._noted = now
             with contextlib.suppress(OSError):  # a full disk, of which the trial will say more
                 self._attempt.write_beat(step, total, note)
-        if now - self._looked >= LOOK_SECONDS:
+        if now - self._looked >= self._pace.look:
             self._looked = now
             with contextlib.suppress(OSError):  # the next look may succeed; a training must not end of it
                 if self._attempt.is_cancelled() or self._attempt.has_later_turn(self._turn):
