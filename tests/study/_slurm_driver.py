@@ -21,13 +21,14 @@ class Engine:
     name = "slurm"
     interval = grace = look = 0.0
 
-    def __init__(self, folder):
-        self.folder, self.submitted, self.cancelled = folder, [], []
+    def __init__(self, folder, first):
+        self.folder, self.first, self.submitted, self.cancelled = folder, first, [], []
         self.states, self.reasons = {}, {}
 
     def submit(self, works):
+        start = self.first + len(self.submitted)
         self.submitted += works
-        return [str(len(self.submitted) - len(works) + i + 1) for i in range(len(works))]
+        return [str(start + i) for i in range(len(works))]
 
     def ended(self, jobs):
         return {job: self.states[job] for job in jobs if job in self.states}
@@ -47,11 +48,14 @@ class Engine:
 
 
 class Driver:
-    """A study's executor on a folder, with one trial; ``attempt`` is what its job shares with it."""
+    """A study's executor on a folder, with one trial; ``attempt`` is what its job shares with it.
 
-    def __init__(self, path, monkeypatch, task=_tasks.line):
+    ``first`` is the number of its first job.
+    """
+
+    def __init__(self, path, monkeypatch, task=_tasks.line, first=1):
         self.path, self.key, self.store = path, KEY, Store(path)
-        self.engine = Engine(path)
+        self.engine = Engine(path, first)
         monkeypatch.setattr(executor, "open_engine", lambda *_: self.engine)
         monkeypatch.setattr(executor, "POLL", 0.0)
         tools = Tools.choose(task, executor="slurm", options={})

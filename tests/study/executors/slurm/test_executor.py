@@ -28,12 +28,11 @@ def test_a_job_that_was_taken_over_may_run_out_of_time_after_its_last_checkpoint
     driver.attempt.begin("1")
     driver.save()
     die(driver)
-    again = Driver(driver.path, monkeypatch)
+    again = Driver(driver.path, monkeypatch, first=2)
     again.start()
     assert again.engine.submitted == []
     again.engine.states["1"] = "TIMEOUT"
-    assert again.turn() == []
-    assert [event.kind for _, event in again.turn()] == []
+    assert [again.turn(), again.turn()] == [[], []]
     assert len(again.engine.submitted) == 1  # another job goes on
     assert again.attempt.saved()
     again.executor.stop()

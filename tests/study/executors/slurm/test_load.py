@@ -1,4 +1,4 @@
-"""How often a file system that hundreds of jobs share is asked: the driver's part and a job's, by a clock of the test."""
+"""How often the driver and a job use a file system that hundreds of jobs may share, by a clock of the test."""
 
 import time
 
@@ -22,13 +22,12 @@ def clock(monkeypatch):
 def count(monkeypatch):
     """How many times the folder of an attempt was listed, and a file in it read or written."""
     calls = []
+
+    def counted(act):
+        return lambda *given: (calls.append(act), act(*given))[1]
+
     for name in ("_names", "_read", "_write"):
-
-        def counted(*given, act=getattr(attempt, name), name=name):
-            calls.append(name)
-            return act(*given)
-
-        monkeypatch.setattr(attempt, name, counted)
+        monkeypatch.setattr(attempt, name, counted(getattr(attempt, name)))
     return calls
 
 
@@ -36,10 +35,11 @@ def test_the_driver_looks_at_a_job_of_slurm_every_few_seconds(tmp_path, monkeypa
     driver = Driver(tmp_path, monkeypatch)
     driver.engine.look, driver.engine.interval = engines.SlurmEngine.look, engines.SlurmEngine.interval
     driver.start()
-    driver.attempt.begin("1")
+    made = driver.attempt
+    made.begin("1")
     count.clear()
     for second in range(SECONDS):
-        WRITE(driver.attempt.folder / attempt.BEAT, {"step": second, "total": 60, "note": ""})
+        WRITE(made.folder / attempt.BEAT, {"step": second, "total": 60, "note": ""})
         for _ in range(2):
             clock[0] += 0.5
             driver.turn()

@@ -6,7 +6,7 @@ import _tasks
 import pytest
 from _runs import study
 
-from trainonce.study.executors.slurm.parameters import slurm_parameters, wants_gpu
+from trainonce.study.executors.slurm.parameters import local_parameters, slurm_parameters, wants_gpu
 from trainonce.study.executors.tools import Tools
 
 
@@ -55,6 +55,13 @@ def test_options_that_cannot_be_read_are_one_sentence(options, sentence):
         ({"gpus": 0.5}, r"^The executor 'slurm' takes 'gpus' as a whole number of at least 0; got 0\.5\.$"),
         ({"sbatch": "time=10"}, r"^The option 'sbatch' must not hold 'time': use --time\.$"),
         ({"sbatch": "ntasks=2"}, r"must not hold 'ntasks': a training is one task on one node\.$"),
+        ({"sbatch": "gres=gpu:1"}, r"^The option 'sbatch' must not hold 'gres': use --gres\.$"),
+        ({"sbatch": "mem=4G"}, r"must not hold 'mem': use --mem\.$"),
+        ({"sbatch": "partition=gpu"}, r"must not hold 'partition': use --partition\.$"),
+        ({"sbatch": "account=us"}, r"must not hold 'account': use --account\.$"),
+        ({"sbatch": "wait"}, r"must not hold 'wait': the driver waits for its jobs itself\.$"),
+        ({"cluster": "local", "gpus": 1}, r"^With --cluster local and --gpus 1 all trainings .* GPU of its own\.$"),
+        ({"cluster": "local", "gres": "gpu:1"}, r"^The option 'gres' asks for 'gpu:1', which --cluster local does not"),
         ({"max_concurrent": 10**9}, r"^max_concurrent=1000000000 needs a file for each training, and .* ulimit -n\.$"),
     ],
 )
@@ -63,6 +70,12 @@ def test_what_slurm_cannot_do_is_one_sentence_and_nothing_is_left(tmp_path, opti
     with pytest.raises(ValueError, match=sentence):
         made.run(executor="slurm", options=options, show=False, device=None)
     assert not (tmp_path / "slurm").exists()
+
+
+def test_a_job_on_this_machine_has_the_gpus_that_are_visible_here():
+    assert local_parameters({"gpus": 1}, 1, "3,5")["visible_gpus"] == [3, 5]
+    assert "visible_gpus" not in local_parameters({"gpus": 1}, 1, None)
+    assert "visible_gpus" not in local_parameters({}, 16, "3,5")
 
 
 def test_without_submitit_the_pip_line_is_shown(tmp_path, monkeypatch):

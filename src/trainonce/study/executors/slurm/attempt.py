@@ -235,7 +235,7 @@ def _copy(source: Path, target: Path) -> None:
         with contextlib.suppress(FileNotFoundError):  # it has gone since the listing
             if (source / name).is_dir():
                 _copy(source / name, target / name)
-            elif not name.endswith(".part"):
+            elif not name.endswith(".part") and not name.startswith(".nfs"):  # under way, or on its way out
                 shutil.copy2(source / name, target / name)
 
 

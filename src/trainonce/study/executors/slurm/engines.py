@@ -75,12 +75,13 @@ class Engine(Protocol):
 def open_engine(folder: Path, options: Mapping[str, Any], name: str, concurrent: int) -> Engine:
     """The engine that the option ``cluster`` names; its files go to the folder."""
     cluster = options.get("cluster", "slurm")
+    parameters = slurm_parameters(options, name, concurrent)
     if cluster == "slurm":
-        parameters = slurm_parameters(options, name, concurrent)
         _check_commands()
         with _quiet():
             return SlurmEngine(folder, parameters)
-    parameters = local_parameters(options)
+    if cluster == "local":
+        parameters = local_parameters(options, concurrent, os.environ.get("CUDA_VISIBLE_DEVICES"))
     with _quiet():
         return LocalEngine(folder, parameters) if cluster == "local" else DebugEngine(folder)
 

@@ -87,9 +87,7 @@ class Slurm:
         self._said: set[str] = set()
         self._alive = contextlib.ExitStack()
         self._alive.enter_context(store.claim(own))
-        self._notes = insist(
-            lambda: remove_leftovers(self._root, store, self._engine, self._sent), PATIENCE_SECONDS
-        )
+        self._notes = insist(lambda: remove_leftovers(self._root, store, self._engine, self._sent), PATIENCE_SECONDS)
 
     @property
     def has_room(self) -> bool:
@@ -136,10 +134,10 @@ class Slurm:
             return None
         found = last.job() or {}
         same = found.get("cluster", self._engine.name) == self._engine.name
-        id = found.get("job", "")
-        if not same or not id or "revoked" in found or id in self._engine.ended([id]):
+        number = found.get("job", "")
+        if not same or not number or "revoked" in found or number in self._engine.ended([number]):
             return None
-        return _Running(job, last, id, noted=True)
+        return _Running(job, last, number, noted=True)
 
     # Events
 

@@ -52,10 +52,11 @@ def remove_leftovers(root: Path, store: Store, engine: Engine, task: SentTask) -
     if not cancelled:
         return []
     jobs = "A job was" if cancelled == 1 else f"{cancelled} jobs were"
-    return [
+    note = (
         f"{jobs} cancelled that an earlier driver had left for another version of the task {task.name!r}, or for other "
         "settings of it. Checkpoints are kept."
-    ]
+    )
+    return [note]
 
 
 def _cancel(found: Mapping[str, Any], engine: Engine) -> bool:

@@ -15,19 +15,32 @@ SIGNAL_SECONDS = 90  # before the time is over a job is told so
 
 #: Options of sbatch that are set another way, and how.
 RESERVED = {
-    "time": "use --time",
+    "account": "use --account",
+    "array": "trials that are ready together are one array already",
+    "clusters": "the jobs of another cluster cannot be watched",
+    "cpus-per-gpu": "use --cpus",
+    "cpus-per-task": "use --cpus",
     "gpus": "use --gpus",
     "gpus-per-node": "use --gpus",
+    "gpus-per-socket": "use --gpus",
     "gpus-per-task": "use --gpus",
-    "cpus-per-task": "use --cpus",
+    "gres": "use --gres",
+    "job-name": "jobs are named after the task",
+    "mem": "use --mem",
+    "open-mode": "what a training prints goes to the study's folder",
+    "output": "what a training prints goes to the study's folder",
+    "error": "what a training prints goes to the study's folder",
     "nodes": "a training is one task on one node",
     "ntasks": "a training is one task on one node",
     "ntasks-per-node": "a training is one task on one node",
-    "array": "trials that are ready together are one array already",
-    "output": "what a training prints goes to the study's folder",
-    "error": "what a training prints goes to the study's folder",
-    "open-mode": "what a training prints goes to the study's folder",
+    "parsable": "the executor reads what sbatch prints",
+    "partition": "use --partition",
+    "quiet": "the executor reads what sbatch prints",
     "signal": "it tells a training that its time is over",
+    "test-only": "nothing would be submitted",
+    "time": "use --time",
+    "tres-per-task": "use --cpus or --gpus",
+    "wait": "the driver waits for its jobs itself",
     "wrap": "the executor writes the script",
 }
 
@@ -115,13 +128,26 @@ def slurm_parameters(options: Mapping[str, Any], name: str, concurrent: int) -> 
     }
 
 
-def local_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for processes on this machine."""
-    slurm_parameters(options, "", 1)
-    minutes = time_of(options)
+def local_parameters(options: Mapping[str, Any], concurrent: int, visible: str | None) -> dict[str, Any]:
+    """The same for processes on this machine, one of which may have GPUs: submitit gives all of them the same.
+
+    :param visible: What ``CUDA_VISIBLE_DEVICES`` says.
+    """
+    minutes, gpus = time_of(options), whole(options, "gpus", 0)
+    if wants_gpu(options) and not gpus:
+        raise ValueError(
+            f"The option 'gres' asks for {options['gres']!r}, which --cluster local does not give: use --gpus."
+        )
+    if gpus and concurrent > 1:
+        raise ValueError(
+            f"With --cluster local and --gpus {gpus} all trainings would have the same GPUs, {concurrent} at a time: "
+            "use --max-concurrent 1, or --executor processes, which gives each training a GPU of its own."
+        )
+    ids = [int(word) for word in (visible or "").split(",") if word.strip().isdecimal()]
     return {
         "timeout_min": minutes,
-        "gpus_per_node": whole(options, "gpus", 0),
+        "gpus_per_node": gpus,
+        **({"visible_gpus": ids} if len(ids) >= gpus > 0 else {}),
         "signal_delay_s": min(SIGNAL_SECONDS, 20 * minutes),
         "stderr_to_stdout": True,
     }
