@@ -2,9 +2,14 @@
 
 ``install`` writes the commands sbatch, srun, squeue, sacct, scancel and scontrol into a folder. A job is a JSON file
 with its state; what is wanted of it is a file beside it: cancel, requeue, or a state such as NODE_FAIL or LOST. A
-minute of a job's time is as long as FAKE_MINUTE says, in seconds.
+minute of a job's time is as long as FAKE_MINUTE says, in seconds. Of what the real commands take, these know what is
+used here, and refuse the rest; where the real ones would show less without an option, so do these.
+
+Files in its folder change the cluster: ``refuse`` (what sbatch says), ``full`` (jobs wait), ``reason`` (why they do),
+``forgotten`` (the queue shows no jobs that have ended, as some minutes later).
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -53,6 +58,7 @@ def sbatch(script):
         except FileExistsError:
             number += 1
     (root() / f"number-{number}").write_text(Path(script).read_text())
+    (root() / f"environment-{number}").write_text(json.dumps(dict(os.environ)))
     count = int(re.match(r"0-(\d+)", asked["array"])[1]) + 1 if "array" in asked else 0
     for index in range(count) if count else (None,):
         job = str(number) if index is None else f"{number}_{index}"
@@ -142,11 +148,10 @@ def end(process, job, number):
 
 
 def srun(*arguments):
-    words, output = list(arguments), None
-    while words[0].startswith("--"):
-        option = words.pop(0)
-        if option == "--output":
-            output = words.pop(0)
+    asked = parser("srun", "--unbuffered", "--output=", "--cpus-per-task=")
+    asked.add_argument("command", nargs=argparse.REMAINDER)
+    given = asked.parse_args(arguments)
+    words, output = given.command, given.output
     job = os.environ["FAKE_JOB"]
     number, _, index = job.partition("_")
     for mark, value in {"%j": job, "%A": number, "%a": index, "%t": "0"}.items():
@@ -158,21 +163,61 @@ def srun(*arguments):
     os.execvp(words[0], words)
 
 
-def squeue(*_):
+def parser(command, *options):
+    """The options of a command, those with a value with an equals sign; others end it with an error."""
+    made = argparse.ArgumentParser(prog=command, allow_abbrev=False)
+    for option in options:
+        name = option.removesuffix("=")
+        made.add_argument(name, **({} if option.endswith("=") else {"action": "store_true"}))
+    return made
+
+
+ACTIVE = ("PENDING", "RUNNING")
+
+
+def squeue(*arguments):
+    asked = parser("squeue", "--noheader", "--array", "--states=", "--format=", "--user=").parse_args(arguments)
+    if asked.user not in (None, str(os.getuid())):
+        sys.exit(f"squeue: error: Invalid user: {asked.user}")
+    forgotten = (root() / "forgotten").exists()
+    found = {job: state for job, state in states().items() if state in ACTIVE or not forgotten}
+    if asked.states != "all":
+        found = {job: state for job, state in found.items() if state in ACTIVE}
+    why = (root() / "reason").read_text() if (root() / "reason").exists() else "Resources"
+    if not asked.noheader:
+        print("JOBID|STATE|REASON")
+    for job, state in found.items():
+        number, _, index = job.partition("_")
+        shown = job if asked.array or not index or state != "PENDING" else f"{number}_[{index}]"
+        line = {"%i": shown, "%T": state, "%r": why if state == "PENDING" else "None"}
+        print("".join(line[part] if part.startswith("%") else part for part in re.split("(%[a-zA-Z])", asked.format)))
+
+
+def sacct(*arguments):
+    asked = parser("sacct", "--parsable2")
+    asked.add_argument("-o", dest="fields", required=True)
+    asked.add_argument("-j", dest="jobs", action="append", required=True)
+    given = asked.parse_args(arguments)
+    print("|".join(fields := given.fields.split(",")))
     for job, state in states().items():
-        print(f"{job}|{state}")
-
-
-def sacct(*_):
-    print("JobID|State|NodeList")
+        if job.partition("_")[0] in given.jobs:
+            shown = f"CANCELLED by {os.getuid()}" if state == "CANCELLED" else state
+            for step in ("", ".batch", ".extern"):
+                line = {"JobID": job + step, "State": shown if not step else "COMPLETED", "NodeList": "n1"}
+                print("|".join(line[field] for field in fields))
 
 
 def scancel(*jobs):
+    for job in jobs:
+        if not re.fullmatch(r"\d+(_\d+)?", job):
+            sys.exit(f"scancel: error: Invalid job id {job}")
     for job in jobs:
         wish(job, "cancel")
 
 
 def scontrol(what, job):
+    if what != "requeue" or job not in states():
+        sys.exit(f"scontrol: error: invalid entity or job: {what} {job}")
     wish(job, what)
 
 

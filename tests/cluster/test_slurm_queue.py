@@ -1,5 +1,6 @@
 """Trials as jobs of Slurm itself, or rather of commands that stand in for it: arrays, time limits, lost jobs."""
 
+import json
 import os
 import random
 import re
@@ -45,18 +46,21 @@ def scripts(slurm):
     return [path.read_text() for path in sorted(slurm.glob("number-*"))]
 
 
-def test_trials_that_are_ready_together_are_one_array_with_what_was_asked_for(tmp_path, slurm):
+def test_trials_that_are_ready_together_are_one_array_with_what_was_asked_for(tmp_path, slurm, monkeypatch):
+    for name, value in (("SLURM_JOB_ID", "77"), ("SLURM_MEM_PER_NODE", "100"), ("SBATCH_QOS", "low")):
+        monkeypatch.setenv(name, value)  # of a driver that is a job itself
     asked = {"partition": "long", "time": "2:00:00", "gres": "license:1", "cpus": 2, "mem": "4G", "account": "us"}
     made = make_study(tmp_path, seeds=3)
-    made.run(
-        executor="slurm", options={**asked, "sbatch": "qos=high exclusive"}, show=False, device=None
-    ) if 0 else None
     found = run(tmp_path, made, **asked, sbatch="qos=high exclusive")
     assert [r.status for r in found] == ["done"] * 3
     (script,) = scripts(slurm)
     lines = set(re.findall(r"#SBATCH --(.*)", script))
     wanted = {"partition=long", "time=120", "gres=license:1", "cpus-per-task=2", "mem=4G", "account=us", "qos=high"}
     assert wanted | {"exclusive", "requeue", "array=0-2%3", "signal=USR2@90", "job-name=trainonce-plodding"} <= lines
+    assert "--cpus-per-task=2 " in re.search("^srun .*", script, re.MULTILINE)[0]
+    environment = json.loads((slurm / "environment-1").read_text())
+    assert not {"SLURM_JOB_ID", "SLURM_MEM_PER_NODE"} & environment.keys()
+    assert environment["SBATCH_QOS"] == "low"
     assert not shared(tmp_path).exists()
 
 
@@ -82,6 +86,38 @@ def test_a_job_that_ran_out_of_time_without_a_checkpoint_fails_in_one_sentence(t
         record.error["message"],
     )
     assert len(starts(tmp_path)) == 1
+
+
+def open_engine(folder):
+    return engines.open_engine(folder / "jobs", {}, "name", 16)
+
+
+def test_the_queue_says_which_jobs_have_ended_and_why_others_wait(tmp_path, slurm):
+    states = {"1_0": "PENDING", "1_1": "RUNNING", "2": "TIMEOUT", "3": "COMPLETED"}
+    for job, state in states.items():
+        _fake_slurm.write_state(job, state)
+    (slurm / "reason").write_text("JobHeldUser")
+    engine = open_engine(tmp_path)
+    assert engine.ended(states) == {"2": "TIMEOUT", "3": "COMPLETED"}
+    assert engine.waits_for(states) == {"1_0": "JobHeldUser"}
+    engine.cancel(["1_1"])
+    assert _fake_slurm.take_wish("1_1") == "cancel"
+
+
+def test_jobs_that_the_queue_has_forgotten_are_in_the_accounts(tmp_path, slurm):
+    states = {"1_0": "RUNNING", "1_1": "OUT_OF_MEMORY", "2": "CANCELLED"}
+    for job, state in states.items():
+        _fake_slurm.write_state(job, state)
+    (slurm / "forgotten").touch()
+    known = {"1_1": "OUT_OF_MEMORY", "2": "CANCELLED", "9": "LOST"}
+    assert open_engine(tmp_path).ended([*states, "9"]) == known
+
+
+def test_nothing_is_known_of_jobs_while_slurm_does_not_answer(tmp_path):
+    (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    engine = open_engine(tmp_path)
+    assert engine.ended(["1"]) == {}
+    assert engine.waits_for(["1"]) == {}
 
 
 def driver_then(tmp_path, what, wish, **asked):
