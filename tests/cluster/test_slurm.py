@@ -1,5 +1,6 @@
 """Trials as jobs of submitit's local executor, which are processes of this machine, and of its debug executor."""
 
+import errno
 import os
 import signal
 import time
@@ -9,6 +10,7 @@ from _slurm_studies import LOCAL, is_alive, make_study, records, shared, start_d
 
 from trainonce.study import layout
 from trainonce.study.runner import StoppedError
+from trainonce.study.store import locks
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit's debug leaves files open
@@ -29,6 +31,21 @@ def test_jobs_find_the_same_numbers_and_leave_nothing_behind(tmp_path, cluster):
         assert (there.store.folder(key) / layout.HISTORY).stat().st_size
         if cluster == "local":
             assert "a first word" in there.store.log(key).read_text()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_system_without_locks_is_enough_for_one_driver(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    for name in ("fcntl", "lockf"):
+        monkeypatch.setattr(locks.fcntl, name, refuse)
+    made = make_study(tmp_path)
+    with pytest.raises(OSError, match=r"cannot be locked: No locks available\. A study needs"):
+        made.run(workers=0, show=False, device="cpu")
+    made.run(executor="slurm", options={"cluster": "debug"}, show=False)
+    assert [r.status for r in records(tmp_path)] == ["done", "done"]
+    assert not (tmp_path / "out" / layout.DRIVER).exists()
 
 
 def test_a_worker_that_is_killed_is_a_failure_and_goes_on_from_its_checkpoint(tmp_path):

@@ -5,6 +5,7 @@
     trials.jsonl     one line per trial that ended, appended and synced to disk
     study.json       the task and the plans, for the report
     claims           empty; its bytes are locked: one for each running trial, for the manifest and for the records
+    driver.json      the one process that may run the study, on a file system without locks; elsewhere not there
     trials/KEY/      a trial's own folder
         history.jsonl    losses and weights of every step
         curves.bin       the same as figures draw it, the means of successive steps; written when the trial has ended
@@ -25,6 +26,7 @@ import re
 RECORDS = "trials.jsonl"
 MANIFEST = "study.json"
 CLAIMS = "claims"
+DRIVER = "driver.json"
 TRIALS = "trials"
 LOGS = "logs"
 INCOMING = "incoming"

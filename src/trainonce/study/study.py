@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.study import cost, layout, plans, progress, reprs, runner, schedule
+from trainonce.study.executors.options import TAKES
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
 from trainonce.study.identity import differences
@@ -114,13 +116,14 @@ class Study:
             )
         if limit is not None and (much := self._excess(tools.workers, limit)):
             raise ValueError(f"{much} With limit=None it runs all the same.")
-        with self.store.lock_manifest():
-            self._known = self._read_plans()  # another process may have added plans
-            self.store.write_manifest(self._manifest())
-        everything = self.items()
-        listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
-        with listener:  # type: ignore[attr-defined]
-            runner.run(self.task, self.store, everything, tools, listener, keep_going=keep_going)
+        with self.store.drive() if tools.executor in TAKES else contextlib.nullcontext():
+            with self.store.lock_manifest():
+                self._known = self._read_plans()  # another process may have added plans
+                self.store.write_manifest(self._manifest())
+            everything = self.items()
+            listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
+            with listener:  # type: ignore[attr-defined]
+                runner.run(self.task, self.store, everything, tools, listener, keep_going=keep_going)
         summary = self.summary()
         self._write_files(summary, show and find_spec("matplotlib") is not None if report is None else report, show)
         return summary
