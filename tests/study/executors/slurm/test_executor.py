@@ -85,9 +85,10 @@ def test_a_trial_that_a_killed_driver_kept_from_its_job_has_another(driver, monk
     (driver.attempt.folder / JOB).unlink()
     assert driver.attempt.revoke()
     die(driver)
-    again = Driver(driver.path, monkeypatch)
+    again = Driver(driver.path, monkeypatch, first=2)
     again.start()
     assert len(again.engine.submitted) == 1
+    assert again.attempt.begin("2")
     assert again.engine.cancelled == []
     again.executor.stop()
 

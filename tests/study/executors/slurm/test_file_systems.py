@@ -37,7 +37,8 @@ def test_an_error_that_passes_ends_neither_the_driver_nor_its_jobs(driver, monke
 
 
 def test_a_job_whose_number_could_not_be_written_is_not_submitted_twice(driver, monkeypatch):
-    monkeypatch.setattr(attempt, "_write", fail(errno.ESTALE, 1, attempt._write))
+    act = fail(errno.ESTALE, 1, attempt.Attempt.note_job)
+    monkeypatch.setattr(attempt.Attempt, "note_job", lambda *given: act(*given))
     driver.start()
     driver.turn()
     assert len(driver.engine.submitted) == 1
