@@ -95,10 +95,23 @@ def test_a_full_disk_keeps_no_job_from_being_cancelled(driver, monkeypatch, numb
     with monkeypatch.context() as patch:
         patch.setattr(attempt, "_beside", fail(number))
         driver.executor.stop()
-    assert driver.engine.cancelled == ["1"]
+    assert set(driver.engine.cancelled) == {"1"}
     assert (driver.store.folder(KEY) / layout.CHECKPOINT).read_text() == "so far"
     with driver.store.claim(KEY) as free:
         assert free
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_jobs_are_cancelled_before_a_file_system_that_hangs_is_asked(driver, monkeypatch):
+    driver.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(attempt.Attempt, "give_up", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            driver.executor.stop()
+    assert driver.engine.cancelled == ["1"]
 
 
 def test_a_result_that_could_not_be_recorded_is_recorded_by_the_next_driver(driver, monkeypatch):

@@ -302,12 +302,14 @@ class Slurm:
 
         Whatever the file system says: a full disk must not leave jobs that nobody wants.
         """
+        ids = {running.id for running in self._running.values() if running.id}
+        if ids:
+            self._engine.cancel(ids)  # before anything that a file system may delay
         for running in self._running.values():
             with contextlib.suppress(OSError):
                 running.attempt.give_up()
-        ids = {running.id for running in self._running.values() if running.id}
         if ids:
-            self._engine.cancel(ids)
+            self._engine.cancel(ids)  # again: those that run look in their folder whether they are meant
         end = time.monotonic() + STOP_SECONDS
         while ids and not ids <= self._engine.ended(ids).keys() and time.monotonic() < end:
             time.sleep(POLL)
