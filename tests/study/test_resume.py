@@ -168,13 +168,14 @@ def test_input_errors_stop_the_study_in_one_sentence(tmp_path, capsys):
         assert (tmp_path / workers / "trials.jsonl").read_text() == ""
 
 
-def test_a_damaged_checkpoint_is_a_warning_and_the_trial_starts_anew(tmp_path, capsys):
+@pytest.mark.parametrize("length", [0, 500])
+def test_a_damaged_checkpoint_is_a_warning_and_the_trial_starts_anew(tmp_path, capsys, length):
     flag = str(tmp_path / "flag")
     straight, _ = run(tmp_path / "a", stop_at=0, flag=flag)
     run(tmp_path / "b", stop_at=6, flag=flag)
     (folder,) = (tmp_path / "b" / "trials").iterdir()
     path = folder / CHECKPOINT
-    path.write_bytes(path.read_bytes()[:500])
+    path.write_bytes(path.read_bytes()[:length])
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         record, _ = run(tmp_path / "b", stop_at=6, flag=flag)

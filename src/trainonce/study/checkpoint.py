@@ -70,8 +70,8 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     try:
         return Checkpoint(**_load(path))
     except (OSError, RuntimeError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        text = f"The checkpoint {path} cannot be read, and the trial starts anew: {str(error).splitlines()[0]}"
-        warnings.warn(text, stacklevel=3)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)  # an empty file has no text
+        warnings.warn(f"The checkpoint {path} cannot be read, and the trial starts anew: {reason}", stacklevel=3)
         return None
 
 
