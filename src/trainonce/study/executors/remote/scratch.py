@@ -39,12 +39,6 @@ def names_of(key: str, folder: Path) -> list[str]:
     return [*found, *([log_path(key)] if (folder / log_path(key)).is_file() else [])]
 
 
-def checkpoint_names(key: str, folder: Path) -> list[str]:
-    """What a trial needs to go on elsewhere. The checkpoint comes last: with it the others are there."""
-    names = [f"{trial_path(key)}/{name}" for name in (layout.HISTORY, layout.SPENT, layout.CHECKPOINT)]
-    return [name for name in names if (folder / name).is_file()]
-
-
 def pieces_for(job: Job, store: Store) -> Iterator[Piece]:
     """What the store has for a worker: a checkpoint with its files, what the trial has cost, another's history."""
     names = names_of(job.key, store.path)

@@ -21,10 +21,10 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainonce.study import layout
 from trainonce.study.executors.exits import describe_exit
 from trainonce.study.executors.parent_watch import end_with_parent
 from trainonce.study.executors.remote import pieces, scratch
+from trainonce.study.executors.remote.outgoing import Outgoing
 from trainonce.study.executors.remote.pieces import Batch, Piece
 
 if TYPE_CHECKING:
@@ -78,11 +78,12 @@ def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
     try:
         for piece in files:
             pieces.write(folder, piece)
+        outgoing = Outgoing(given.key, folder)
         ours, theirs = multiprocessing.Pipe(duplex=False)
         process = _start(given, folder, theirs)
         theirs.close()
-        last = yield from _follow(process, ours, folder, given.key)
-        yield from _send(folder, scratch.names_of(given.key, folder), whole=True)
+        last = yield from _follow(process, ours, outgoing)
+        yield from outgoing.everything()
         yield last
     finally:
         if process is not None and process.is_alive():
@@ -123,10 +124,9 @@ def _start(given: Given, folder: Path, pipe: Connection) -> Any:
     return process
 
 
-def _follow(process: Any, pipe: Connection, folder: Path, key: str) -> Generator[Message, None, Message]:
+def _follow(process: Any, pipe: Connection, outgoing: Outgoing) -> Generator[Message, None, Message]:
     """Yield progress and checkpoints until the trial has ended; returns what it ends with."""
-    checkpoint = folder / scratch.trial_path(key) / layout.CHECKPOINT
-    sent, after = 0, 0.0
+    after = 0.0
     while True:
         ready = pipe.poll(POLL)
         alive = process.is_alive()
@@ -142,25 +142,10 @@ def _follow(process: Any, pipe: Connection, folder: Path, key: str) -> Generator
             return message
         if message is not None:
             yield message
-        inode = _inode(checkpoint)
-        if inode not in (0, sent) and time.monotonic() > after:
-            start, sent = time.monotonic(), inode
-            yield from _send(folder, scratch.checkpoint_names(key, folder), whole=False)
+        if outgoing.is_due and time.monotonic() > after:
+            start = time.monotonic()
+            yield from outgoing.checkpoint()
             after = time.monotonic() + max(PAUSE, SHARE * (time.monotonic() - start))
-
-
-def _send(folder: Path, names: list[str], *, whole: bool) -> Iterator[Piece | Batch]:
-    for name in names:
-        yield from pieces.cut(folder, name)
-    yield Batch(tuple(names), whole)
-
-
-def _inode(path: Path) -> int:
-    """What tells a checkpoint from the one before, which it has replaced; 0 if there is none."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return 0
 
 
 def main(given: Given, folder: str, pipe: Connection) -> None:
