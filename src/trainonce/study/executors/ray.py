@@ -8,31 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import pickle
-import socket
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainonce.errors import StoppedError
 from trainonce.extras import require
 from trainonce.study.executors import ray_worker
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.ray_cluster import connect
+from trainonce.study.executors.ray_errors import describe, first_line
 from trainonce.study.executors.ray_ranks import Ranks
 from trainonce.study.executors.remote.assignment import Assignment
-from trainonce.study.executors.remote.driver_store import DriverStore
-from trainonce.study.executors.remote.pieces import Batch, Piece
-from trainonce.study.executors.remote.scratch import Incoming, pieces_for
+from trainonce.study.executors.remote.driver_store import DriverStore, check_open_files
+from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
+from trainonce.study.executors.remote.pieces import Piece
+from trainonce.study.executors.remote.scratch import Incoming, pieces_for, source_pieces
 from trainonce.study.executors.remote.task_folder import task_folder
-from trainonce.study.executors.remote.trial_process import Died, Given, Packed
+from trainonce.study.executors.remote.trial_process import Given
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.schedule import POLL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from trainonce.study.executors.tools import Tools
     from trainonce.study.record import Record
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
 
 RETRIES = 3  # of a trial whose worker or node died
-STORE = 200 << 20  # bytes of the object store of a cluster that is started here: pieces of files pass through it
 AHEAD = 8  # objects that a worker may send before the driver has taken them
 CAPACITY_AGE = 5.0  # seconds after which the cluster is asked again how large it is
+PATIENCE = 60.0  # seconds without any training after which a note says what is waited for
+MANY = 1_000_000
 
 
 @dataclasses.dataclass
@@ -52,8 +54,9 @@ class _Running:
     job: Job
     stream: Any  # of what its worker sends
     given: Given
-    files: list[Any]
+    source: list[Any]  # pieces of files that all processes of the trial need
     ranks: Ranks | None = None
+    began: bool = False
     fraction: float = 0.0
     deaths: int = 0
 
@@ -73,65 +76,49 @@ class Ray:
         self._ended: list[tuple[str, Event]] = []
         self._groups: list[Any] = []  # placement groups that are free
         self._asked, self._room = -CAPACITY_AGE, 0
+        self._waiting: float | None = None  # since when no training runs, while some could
         address = tools.options.get("address") or os.environ.get("RAY_ADDRESS") or "local"
-        self._connect(address)
+        connect(self._ray, address, self._folder)
         try:
+            check_open_files(tools.workers, each=2)  # the claim, and the connection to the worker
             self._check_room(address)
+            self._remote = self._ray.remote(
+                num_cpus=self._cpus,
+                num_gpus=self._gpus,
+                num_returns="streaming",
+                max_retries=0,  # here: a trial goes on from its checkpoint, and its files must not come twice
+                max_calls=0,  # a worker stays: the trial's process gives back the GPU
+                _generator_backpressure_num_objects=AHEAD,
+            )(ray_worker.train)
         except BaseException:
             self._ray.shutdown()
             raise
-        self._remote = self._ray.remote(
-            num_cpus=self._cpus,
-            num_gpus=self._gpus,
-            num_returns="streaming",
-            max_retries=0,  # here: a trial goes on from its checkpoint, and its files must not come twice
-            max_calls=0,  # a worker stays: the trial's process gives back the GPU
-            _generator_backpressure_num_objects=AHEAD,
-        )(ray_worker.train)
 
     # The cluster
-
-    def _connect(self, address: str) -> None:
-        ray = self._ray
-        if ray.is_initialized():
-            raise ValueError(
-                "Ray is connected already in this process, and the files of the task travel when it connects: call "
-                "ray.shutdown() first, and name the cluster with address."
-            )
-        if address.startswith("ray://"):
-            raise ValueError(
-                f"The address {address!r} is one of Ray Client, which streams no results: start the study on a machine "
-                "of the cluster with the address 'auto', or with 'ray job submit'."
-            )
-        _check_answer(address)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        given: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-        if address == "local":
-            from trainonce.study.executors.tools import cores  # which imports this module
-
-            given |= {"num_cpus": cores(), "object_store_memory": STORE, "include_dashboard": False}
-        with tempfile.TemporaryDirectory(prefix="trainonce-task-") as folder:
-            if self._folder is not None:
-                self._folder.copy(Path(folder))
-                given["runtime_env"] = {"working_dir": folder}
-            try:
-                ray.init(**given)
-            except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-                raise _no_answer(address, error, TOKEN) from None
 
     def _check_room(self, address: str) -> None:
         if self._capacity() or ("max_concurrent" in self._tools.options and address != "local"):
             return
-        wanted = f"{self._cpus:g} CPUs and {self._gpus:g} GPUs"
         later = "" if address == "local" else ", or name max_concurrent to wait for nodes that are added later"
-        raise ValueError(f"A training asks for {wanted}, and no node of the Ray cluster has them. Ask for less{later}.")
+        raise ValueError(f"A training asks for {self._wish}, and {self._lack}. Ask for less{later}.")
+
+    @property
+    def _wish(self) -> str:
+        each = f"{self._cpus:g} CPUs and {self._gpus:g} GPUs"
+        return each if self._task.ranks == 1 else f"{each} for each of its {self._task.ranks} processes"
+
+    @property
+    def _lack(self) -> str:
+        one = self._task.ranks == 1
+        return "no node of the Ray cluster has them" if one else "the Ray cluster has no room for them"
 
     def _capacity(self) -> int:
-        """How many trials fit into the cluster as it is now."""
+        """How many trials fit into the cluster as it is now; where it does not say, as it was."""
         if time.monotonic() - self._asked >= CAPACITY_AGE:
-            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-            self._asked, self._room = time.monotonic(), sum(map(self._fit, nodes)) // self._task.ranks
+            self._asked = time.monotonic()
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+                self._room = sum(map(self._fit, nodes)) // self._task.ranks
         return self._room
 
     @property
@@ -156,36 +143,73 @@ class Ray:
         return not self._running and not self._ended
 
     def start(self, job: Job) -> None:
-        if (event := self._driver.take(job)) is not None:
+        event = self._driver.take(job)
+        if event is None:
+            self._incoming.discard(job.key)
+            event = self._launch(job)
+        if event is not None:
             self._ended.append((job.key, event))
-            return
-        self._incoming.discard(job.key)
-        self._running[job.key] = self._submit(job)
 
-    def _submit(self, job: Job, deaths: int = 0) -> _Running:
+    def _launch(self, job: Job, deaths: int = 0) -> Event | None:
+        """Send a trial to the cluster; a reason to stop if that cannot be done."""
+        try:
+            self._running[job.key] = self._submit(job, deaths)
+        except self._ray.exceptions.RayError as error:
+            return Event("stop", f"Ray does not take a training: {describe(error)}")
+        except OSError as error:
+            return Event("stop", f"The files of a trial cannot be read in {self._store.path}: {error.strerror}.")
+        return None
+
+    def _submit(self, job: Job, deaths: int) -> _Running:
         assignment = Assignment(self._sent, job, self._device, threads=max(1, int(self._cpus)))
         origin = None if self._folder is None else str(self._folder.origin)
         given = Given(job.key, pickle.dumps(assignment), tuple(self._preload), origin)
-        files = [self._ray.put(piece) for piece in pieces_for(job, self._store)]
+        source = [self._ray.put(piece) for piece in source_pieces(job, self._store)]
+        files = [self._ray.put(piece) for piece in pieces_for(job, self._store)] + source
         if self._task.ranks == 1:
-            return _Running(job, self._remote.remote(given, files), given, files, deaths=deaths)
+            return _Running(job, self._remote.remote(given, files), given, source, deaths=deaths)
         group = self._groups.pop() if self._groups else None
         ranks = Ranks(self._ray, self._task.ranks, self._wanted, group)
         first = given._replace(environment=ranks.environment(0))
         stream = self._remote.options(**ranks.options(0)).remote(first, files)
-        return _Running(job, stream, given, files, ranks, deaths=deaths)
+        return _Running(job, stream, given, source, ranks, deaths=deaths)
 
     def events(self) -> Iterator[tuple[str, Event]]:
         ended, self._ended = self._ended, []
         yield from ended
         if not self._running:
             return
-        streams = {running.stream: running for running in self._running.values()}
-        ready, _ = self._ray.wait(list(streams), timeout=0 if ended else POLL, num_returns=1, fetch_local=False)
-        for stream in ready:
-            yield from self._pass_on(streams[stream], self._receive(streams[stream]))
+        try:
+            ready = self._ready(0 if ended else POLL)
+        except self._ray.exceptions.RayError as error:
+            yield next(iter(self._running)), Event("stop", f"Ray does not answer any more: {describe(error)}")
+            return
+        for running in ready:
+            yield from self._pass_on(running, self._receive(running))
         for running in [running for running in self._running.values() if running.ranks is not None]:
             yield from self._pass_on(running, self._check_ranks(running))
+        yield from self._note_waiting()
+
+    def _ready(self, timeout: float) -> list[_Running]:
+        """The trials with a message. The first is waited for; the others must not wait until it has no more."""
+        streams = {running.stream: running for running in self._running.values()}
+        found, _ = self._ray.wait(list(streams), timeout=timeout, num_returns=1, fetch_local=False)
+        if found and len(streams) > 1:
+            found, _ = self._ray.wait(list(streams), timeout=0, num_returns=len(streams), fetch_local=False)
+        return [streams[stream] for stream in found]
+
+    def _note_waiting(self) -> Iterator[tuple[str, Event]]:
+        """Say once what is waited for, where no training has run for a while."""
+        now = time.monotonic()
+        if not self._running or any(running.began for running in self._running.values()):
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = now
+        elif now - self._waiting >= PATIENCE:
+            self._waiting = math.inf
+            why = "the nodes that have them are busy" if self._capacity() else self._lack
+            text = f"No training could start for {PATIENCE:.0f} seconds: it asks for {self._wish}, and {why}. Waiting."
+            yield next(iter(self._running)), Event("note", text)
 
     def _pass_on(self, running: _Running, event: Event | None) -> Iterator[tuple[str, Event]]:
         """The event for the runner; the last one ends the trial, while its worker stays for others."""
@@ -208,18 +232,20 @@ class Ray:
         """End a trial's processes, and their workers."""
         with contextlib.suppress(Exception):
             self._ray.cancel(running.stream, force=True)
-        if running.ranks is not None:
-            running.ranks.stop()
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            if running.ranks is not None:
+                running.ranks.stop()
 
     def _check_ranks(self, running: _Running) -> Event | None:
         """What to do if another process of a trial has failed, and the first one has not noticed."""
         assert running.ranks is not None
-        if (found := running.ranks.failure()) is None:
-            return None
-        text, died = found
-        if died:
-            return self._restart(running, text)
-        return self._driver.record_death(running.job, "ProcessDied", text, running.fraction, self._device)
+        match running.ranks.failure():
+            case None:
+                return None
+            case str(text):
+                return self._driver.record_death(running.job, "ProcessDied", text, running.fraction, self._device)
+            case error:
+                return self._answer(running, error)
 
     def _receive(self, running: _Running) -> Event | None:
         """Take the next message of a trial; the event that it amounts to, if any."""
@@ -231,26 +257,41 @@ class Ray:
         except self._ray.exceptions.RayError as error:
             return self._answer(running, error)
         try:
-            match pickle.loads(message.content) if isinstance(message, Packed) else message:
+            match message:
+                case Began():
+                    running.began = True
                 case ray_worker.Meeting() as meeting:
                     assert running.ranks is not None
-                    running.ranks.start_others(running.given, running.files, meeting)
+                    running.ranks.start_others(running.given, running.source, meeting)
                 case Piece() as piece:
                     self._incoming.write(key, piece)
                 case Batch() as batch:
-                    self._incoming.place(key, batch)
-                case Died(text):
-                    return self._driver.record_death(running.job, "ProcessDied", text, running.fraction, self._device)
-                case Event("end", record):
-                    return self._driver.record(_with_others(record, running.ranks))
-                case Event("beat", (step, total, _)) as event:
+                    others = self._incoming.place(key, batch)
+                    return None if batch.last is None else self._end(running, batch.last, others)
+                case Packed(content):
+                    event: Event = pickle.loads(content)
+                    step, total, _ = event.content
                     running.fraction = step / total if total else 1.0
-                    return event
-                case Event() as event:
                     return event
         except OSError as error:
             return Event("stop", f"The files of a trial cannot be written to {self._store.path}: {error.strerror}.")
         return None
+
+    def _end(self, running: _Running, last: Packed | Died, others: list[Path]) -> Event:
+        """Record a trial whose files are in place, and remove others that it had.
+
+        The checkpoint of a training that is done goes after the record: if this process is killed in between, the
+        trial goes on from it. Of a process that died the files are as it left them, and its record counts on that.
+        """
+        if isinstance(last, Died):
+            _remove(others)
+            return self._driver.record_death(running.job, "ProcessDied", last.message, running.fraction, self._device)
+        event: Event = pickle.loads(last.content)
+        if event.kind == "end":
+            event = self._driver.record(_with_others(event.content, running.ranks))
+        if event.kind == "end":
+            _remove(others)
+        return event
 
     @property
     def _device(self) -> str:
@@ -260,13 +301,13 @@ class Ray:
         """What to do after an error of Ray's: stop where it would come again, else start the trial again."""
         wrong = self._ray.exceptions
         if isinstance(error, wrong.RuntimeEnvSetupError):
-            return Event("stop", f"The files of the task could not be sent to a worker: {_first_line(error)}")
-        if isinstance(error, wrong.RayTaskError) and not isinstance(error.cause, wrong.RayError):
-            cause = error.cause or error
-            if isinstance(cause, ImportError):
-                return Event("stop", f"A worker has no trainonce, or not all it needs: {cause}. Install it there.")
-            return Event("stop", f"A worker failed outside of the task: {type(cause).__name__}: {_first_line(cause)}")
-        return self._restart(running, _first_line(error))
+            return Event("stop", f"The files of the task could not be sent to a worker: {first_line(error)}")
+        cause = error.cause if isinstance(error, wrong.RayTaskError) else None
+        if cause is None or isinstance(cause, wrong.RayError | OSError):  # its machine has failed, or has no space
+            return self._restart(running, describe(error))
+        if isinstance(cause, ImportError):
+            return Event("stop", f"A worker has no trainonce, or not all it needs: {cause}. Install it there.")
+        return Event("stop", f"A worker failed outside of the task: {describe(error)}")
 
     def _restart(self, running: _Running, why: str) -> Event | None:
         """Start a trial again whose worker or node died, from its last checkpoint; the last time, record it."""
@@ -276,8 +317,7 @@ class Ray:
             text = f"The trial's worker died {running.deaths} times, the last time because: {why}"
             return self._driver.record_death(running.job, "WorkerDied", text, running.fraction, self._device)
         self._cancel(running)
-        self._running[running.job.key] = self._submit(running.job, running.deaths)
-        return None
+        return self._launch(running.job, running.deaths)
 
     def stop(self) -> None:
         for running in self._running.values():
@@ -288,9 +328,6 @@ class Ray:
         self._driver.close()
 
 
-MANY = 1_000_000
-
-
 def _with_others(record: Record, ranks: Ranks | None) -> Record:
     """The record; of a failure, with what the other processes of the trial said."""
     if ranks is None or record.status != "failed" or record.error is None:
@@ -299,24 +336,6 @@ def _with_others(record: Record, ranks: Ranks | None) -> Record:
     return dataclasses.replace(record, error=error)
 
 
-def _check_answer(address: str) -> None:
-    """Raise if nothing listens at an address; Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        try:
-            socket.create_connection((host, int(port)), timeout=10).close()
-        except (OSError, OverflowError) as error:
-            raise _no_answer(address, error) from None
-
-
-def _no_answer(address: str, error: Exception, hint: str = "") -> StoppedError:
-    return StoppedError(f"No Ray cluster answers at {address!r}: {_first_line(error)}{hint}")
-
-
-TOKEN = " A cluster that asks for a token needs RAY_AUTH_MODE=token here, too."  # of which Ray says nothing itself
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    line = text.splitlines()[0]
-    return line if line.endswith((".", "!", "?")) else f"{line}."
+def _remove(files: Iterable[Path]) -> None:
+    for path in files:
+        path.unlink(missing_ok=True)

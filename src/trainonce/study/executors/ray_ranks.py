@@ -51,8 +51,8 @@ class Ranks:
             there = given._replace(environment={**self.environment(rank), **meeting.environment})
             self._others.append(remote.options(**self.options(rank)).remote(there, files))
 
-    def failure(self) -> tuple[str, bool] | None:
-        """What went wrong in another process, and whether it was its worker that died; a while after it did."""
+    def failure(self) -> str | Exception | None:
+        """What went wrong in another process, a while after it did; an error if its worker has failed."""
         ended, self._others = (
             self._ray.wait(self._others, num_returns=len(self._others), timeout=0) if self._others else ([], [])
         )
@@ -60,11 +60,11 @@ class Ranks:
             try:
                 text = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                return str(error).strip().partition("\n")[0], True
+                return error  # type: ignore[no-any-return]
             if text and self._failure is None:
                 self._failure = time.monotonic() + GRACE, text
         if self._failure is not None and time.monotonic() > self._failure[0]:
-            return self._failure[1], False
+            return self._failure[1]
         return None
 
     def last_words(self) -> str:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainonce.extras import require
 from trainonce.study.executors.remote import trial_process
+from trainonce.study.executors.remote.messages import Batch, Died
 from trainonce.study.executors.remote.pieces import Piece
 from trainonce.study.executors.remote.scratch import log_path
-from trainonce.study.executors.remote.trial_process import Died
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainonce.study.executors.remote.trial_process import Given, Message
+    from trainonce.study.executors.remote.messages import Message
+    from trainonce.study.executors.remote.trial_process import Given
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")  # Ray sets them for each task
 
@@ -43,9 +44,11 @@ def train(given: Given, files: Sequence[Any]) -> Iterator[Message | Meeting]:
 def follow(given: Given, files: Sequence[Any]) -> str:
     """Train beside the first process of a trial; what went wrong, in a sentence, or nothing."""
     log, last = b"", None
-    for last in trial_process.run(_here(given), _fetch(files)):
-        if isinstance(last, Piece) and last.name == log_path(given.key):
-            log = (log + last.content)[-4000:]
+    for message in trial_process.run(_here(given), _fetch(files)):
+        if isinstance(message, Piece) and message.name == log_path(given.key):
+            log = (log + message.content)[-4000:]
+        elif isinstance(message, Batch):
+            last = message.last
     if not isinstance(last, Died):
         return ""
     lines = log.decode(errors="replace").strip().splitlines()

@@ -5,10 +5,11 @@ import os
 import pytest
 
 from trainonce.study.executors.remote import pieces
+from trainonce.study.executors.remote.messages import Batch, Packed
 from trainonce.study.executors.remote.outgoing import Outgoing
-from trainonce.study.executors.remote.pieces import Batch, Piece
+from trainonce.study.executors.remote.pieces import Piece
 
-KEY = "0123456789abcdef"
+KEY, LAST = "0123456789abcdef", Packed(b"", True)
 
 
 @pytest.fixture(autouse=True)
@@ -75,11 +76,11 @@ def test_a_trial_that_ends_or_starts_anew_meanwhile_is_no_error(count, gone, tri
 def test_files_that_go_while_the_others_are_sent_are_left_out_at_the_end(trial, tmp_path):
     for name in "abc":
         (trial / name).write_text(name)
-    messages = Outgoing(KEY, tmp_path).everything()
+    messages = Outgoing(KEY, tmp_path).everything(LAST)
     next(messages)
     (trial / "b").unlink()
     *_, batch = messages
-    assert batch == Batch((f"trials/{KEY}/a", f"trials/{KEY}/c"), whole=True)
+    assert batch == Batch((f"trials/{KEY}/a", f"trials/{KEY}/c"), LAST)
 
 
 def test_a_checkpoint_that_came_from_the_driver_is_not_sent_back(trial, tmp_path):
@@ -104,5 +105,5 @@ def test_a_checkpoint_in_the_place_of_one_that_was_replaced_is_another(trial, tm
 def test_the_files_of_a_trial_that_failed_have_the_checkpoint_last(trial, tmp_path):
     save(trial, 3)
     (trial / "z.txt").write_text("z")
-    *_, batch = Outgoing(KEY, tmp_path).everything()
+    *_, batch = Outgoing(KEY, tmp_path).everything(LAST)
     assert [os.path.basename(name) for name in batch.names] == ["history.jsonl", "spent.json", "z.txt", "checkpoint.pt"]

@@ -13,9 +13,10 @@ from _runs import study
 
 from trainonce.study.executors.remote import trial_process
 from trainonce.study.executors.remote.assignment import Assignment
-from trainonce.study.executors.remote.pieces import Batch, Piece
+from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
+from trainonce.study.executors.remote.pieces import Piece
 from trainonce.study.executors.remote.scratch import Incoming, pieces_for
-from trainonce.study.executors.remote.trial_process import Died, Given, Packed
+from trainonce.study.executors.remote.trial_process import Given
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.runner import Schedule
@@ -35,15 +36,15 @@ def test_a_worker_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_files_come_before_the_record_and_all_arrive(tmp_path):
+def test_files_come_with_the_record_and_all_arrive(tmp_path):
     made = study(tmp_path, plans=["uniform"], seeds=1, pause=0.05)
     job = job_of(made)
     messages = list(trial_process.run(given(made, job), pieces_for(job, made.store)))
-    *others, batch, last = messages
+    began, *others, batch = messages
+    assert isinstance(began, Began)
     assert isinstance(batch, Batch)
-    assert batch.whole
     assert set(batch.names) == {f"trials/{job.key}/history.jsonl", f"logs/{job.key}.txt"}
-    event = pickle.loads(last.content)
+    event = pickle.loads(batch.last.content)
     assert (event.kind, event.content.status) == ("end", "done")
     assert any(isinstance(m, Packed) and pickle.loads(m.content).kind == "beat" for m in others)
     incoming = Incoming(made.store)
@@ -53,8 +54,8 @@ def test_files_come_before_the_record_and_all_arrive(tmp_path):
             assert not made.store.folder(job.key).exists()
     (made.store.folder(job.key)).mkdir(parents=True)
     (made.store.folder(job.key) / "old.txt").write_text("of an earlier run")
-    incoming.place(job.key, batch)
-    assert [path.name for path in made.store.folder(job.key).iterdir()] == ["history.jsonl"]
+    assert [path.name for path in incoming.place(job.key, batch)] == ["old.txt"]
+    assert {path.name for path in made.store.folder(job.key).iterdir()} == {"history.jsonl", "old.txt"}
     with pytest.raises(ValueError, match="A worker sends the files of its trial"):
         incoming.write(job.key, Piece("trials/other/history.jsonl", 0, b""))
 
@@ -66,16 +67,24 @@ def test_a_process_that_dies_says_how_and_leaves_nothing(tmp_path, monkeypatch):
     left.mkdir(parents=True)
     made = study(tmp_path / "out", _tasks.troubled, plans=["uniform"], seeds=1, how="exit", seed=0)
     job = job_of(made)
-    *_, last = trial_process.run(given(made, job), [])
-    assert last == Died("The trial's process died (exit code 3).")
+    *_, batch = trial_process.run(given(made, job), [])
+    assert batch.last == Died("The trial's process died (exit code 3).")
     assert not [name for name in os.listdir(tmp_path / "scratch") if name.startswith("trainonce-")]
 
 
 def test_a_worker_that_is_told_to_stop_ends_the_trial(tmp_path):
     made = study(tmp_path, plans=["uniform"], seeds=1, pause=1.0)
     messages = trial_process.run(given(made, job_of(made)), [])
+    next(messages)
     assert pickle.loads(next(messages).content).kind == "beat"
     before = multiprocessing.active_children()
     messages.close()
     assert len(before) == 1
     assert not multiprocessing.active_children()
+
+
+def test_an_error_of_the_machine_names_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    made = study(tmp_path / "out", plans=["uniform"], seeds=1)
+    with pytest.raises(OSError, match=rf"No such file or directory.*, on {socket.gethostname()}$"):
+        list(trial_process.run(given(made, job_of(made)), []))

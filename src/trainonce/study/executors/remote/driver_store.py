@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from trainonce.study.record import Record
     from trainonce.study.store import Store
     from trainonce.study.task import Task
+
+
+FILES = 64  # that a driver opens beside those for its trials
 
 
 class DriverStore:
@@ -74,3 +78,15 @@ class DriverStore:
         """Give all trials back."""
         for key in list(self._claims):
             self.release(key)
+
+
+def check_open_files(concurrent: int, each: int = 1) -> None:
+    """Raise if this process may not open enough files for so many trials at a time, with this many for each."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = (limit - FILES) // each
+    if limit != resource.RLIM_INFINITY and concurrent > most:
+        files = "a file" if each == 1 else f"{each} files"
+        raise ValueError(
+            f"max_concurrent={concurrent} needs {files} for each training, and this process may open {limit}: use at "
+            f"most {most}, or raise the limit with ulimit -n."
+        )

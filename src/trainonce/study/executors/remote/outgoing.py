@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from trainonce.study import layout
 from trainonce.study.executors.remote import pieces, scratch
-from trainonce.study.executors.remote.pieces import Batch, Piece
+from trainonce.study.executors.remote.messages import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from pathlib import Path
+
+    from trainonce.study.executors.remote.messages import Died, Packed
+    from trainonce.study.executors.remote.pieces import Piece
 
     Stamp = tuple[int, int, int]
 
@@ -40,13 +43,13 @@ class Outgoing:
         self._sent = self._stamp(self._checkpoint)
         sent = yield from self._pieces([self._checkpoint, self._spent, self._history])
         if self._checkpoint in sent and self._history in sent:
-            yield Batch(tuple(reversed(sent)), whole=False)
+            yield Batch(tuple(reversed(sent)))
 
-    def everything(self) -> Iterator[Piece | Batch]:
-        """All files of a trial that has ended; a checkpoint comes last, as above."""
+    def everything(self, last: Packed | Died) -> Iterator[Piece | Batch]:
+        """All files of a trial that has ended, and how it has; a checkpoint comes last, as above."""
         names = scratch.names_of(self._key, self._folder)
         sent = yield from self._pieces(sorted(names, key=lambda name: name == self._checkpoint))
-        yield Batch(tuple(sent), whole=True)
+        yield Batch(tuple(sent), last)
 
     def _pieces(self, names: Iterable[str]) -> Generator[Piece, None, list[str]]:
         """The pieces of those files that are there; returns their names. Between two pieces any file may go."""

@@ -19,13 +19,6 @@ class Piece(NamedTuple):
     content: bytes
 
 
-class Batch(NamedTuple):
-    """All pieces of these files were sent. ``whole``: and there are no others."""
-
-    names: tuple[str, ...]
-    whole: bool
-
-
 def names_in(folder: Path) -> list[str]:
     """The files below a folder, by their paths from it."""
     found = (path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else ()

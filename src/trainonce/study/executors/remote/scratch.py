@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainonce.study.executors.base import Job
-    from trainonce.study.executors.remote.pieces import Batch, Piece
+    from trainonce.study.executors.remote.messages import Batch
+    from trainonce.study.executors.remote.pieces import Piece
     from trainonce.study.store import Store
 
 
@@ -40,14 +41,18 @@ def names_of(key: str, folder: Path) -> list[str]:
 
 
 def pieces_for(job: Job, store: Store) -> Iterator[Piece]:
-    """What the store has for a worker: a checkpoint with its files, what the trial has cost, another's history."""
+    """What the store has of a trial for its worker: a checkpoint with its files, and what the trial has cost."""
     names = names_of(job.key, store.path)
     if not (store.folder(job.key) / layout.CHECKPOINT).is_file():
         names = [name for name in names if name == f"{trial_path(job.key)}/{layout.SPENT}"]
-    if job.source is not None:
-        names.append(f"{trial_path(job.source)}/{layout.HISTORY}")
     for name in names:
         yield from pieces.cut(store.path, name)
+
+
+def source_pieces(job: Job, store: Store) -> Iterator[Piece]:
+    """The history of another trial, where the weighting needs one: for all processes that train the trial."""
+    if job.source is not None:
+        yield from pieces.cut(store.path, f"{trial_path(job.source)}/{layout.HISTORY}")
 
 
 class Incoming:
@@ -61,16 +66,18 @@ class Incoming:
             raise ValueError(f"A worker sends the files of its trial {key}; got {piece.name!r}.")
         pieces.write(self._folder(key), piece)
 
-    def place(self, key: str, batch: Batch) -> None:
-        """Move a complete batch into the store; if it is all that there is, remove what the trial had before."""
-        if batch.whole:
-            for name in set(names_of(key, self._store.path)) - set(batch.names):
-                (self._store.path / name).unlink()
+    def place(self, key: str, batch: Batch) -> list[Path]:
+        """Move a complete batch into the store, in its order; returns what else the trial has there.
+
+        Of a trial that has ended nothing else is needed, once it is recorded. Until then its checkpoint is.
+        """
         for name in batch.names:
             target = self._store.path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._folder(key) / name, target)
         self.discard(key)
+        others = set(names_of(key, self._store.path)) - {*batch.names, f"{trial_path(key)}/{layout.CURVES}"}
+        return [self._store.path / name for name in sorted(others)]
 
     def discard(self, key: str) -> None:
         """Remove what arrived, and was not complete."""

@@ -24,34 +24,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trainonce.study.executors.exits import describe_exit
 from trainonce.study.executors.parent_watch import end_with_parent
 from trainonce.study.executors.remote import pieces, scratch
+from trainonce.study.executors.remote.messages import Began, Died, Packed
 from trainonce.study.executors.remote.outgoing import Outgoing
-from trainonce.study.executors.remote.pieces import Batch, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
     from multiprocessing.connection import Connection
 
     from trainonce.study.executors.base import Event
+    from trainonce.study.executors.remote.messages import Message
+    from trainonce.study.executors.remote.pieces import Piece
 
 POLL = 0.2  # seconds between two looks at the checkpoint
 PAUSE = 10.0  # seconds between two checkpoints that are sent, at least
 SHARE = 20  # and at least so many times what sending the last one has taken
-
-
-class Packed(NamedTuple):
-    """An event, pickled, and whether it is the last."""
-
-    content: bytes
-    last: bool
-
-
-class Died(NamedTuple):
-    """The trial's process ended without its last event; a sentence."""
-
-    message: str
-
-
-Message = Packed | Piece | Batch | Died  # what a worker sends
 
 
 class Given(NamedTuple):
@@ -70,12 +56,16 @@ class Given(NamedTuple):
 
 
 def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
-    """Train in a process of its own, and yield what the driver must know: progress, files, the last event.
+    """Train in a process of its own, and yield what the driver must know: progress, files, how it has ended.
+
+    An error of this machine, such as a full disk, is an OSError that names it.
 
     :param files: For the trial, as :func:`~trainonce.study.executors.remote.scratch.pieces_for` makes them.
     """
-    folder, process = _make_folder(), None
+    yield Began()
+    folder, process = None, None
     try:
+        folder = _make_folder()
         for piece in files:
             pieces.write(folder, piece)
         outgoing = Outgoing(given.key, folder)
@@ -83,13 +73,15 @@ def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
         process = _start(given, folder, theirs)
         theirs.close()
         last = yield from _follow(process, ours, outgoing)
-        yield from outgoing.everything()
-        yield last
+        yield from outgoing.everything(last)
+    except OSError as error:
+        raise OSError(f"{error}, on {socket.gethostname()}") from None
     finally:
         if process is not None and process.is_alive():
             process.kill()
             process.join()
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_folder() -> Path:
@@ -124,7 +116,7 @@ def _start(given: Given, folder: Path, pipe: Connection) -> Any:
     return process
 
 
-def _follow(process: Any, pipe: Connection, outgoing: Outgoing) -> Generator[Message, None, Message]:
+def _follow(process: Any, pipe: Connection, outgoing: Outgoing) -> Generator[Message, None, Packed | Died]:
     """Yield progress and checkpoints until the trial has ended; returns what it ends with."""
     after = 0.0
     while True:

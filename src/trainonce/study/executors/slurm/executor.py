@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import resource
 import socket
 import sys
 import time
@@ -20,7 +19,7 @@ from trainonce.study import layout
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.processes import postpone_interrupt
 from trainonce.study.executors.remote.assignment import Assignment
-from trainonce.study.executors.remote.driver_store import DriverStore
+from trainonce.study.executors.remote.driver_store import DriverStore, check_open_files
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.slurm.attempt import BEAT, BEGAN, CANCEL, END, INTERRUPTED, JOB, TRIAL, Attempt, Given
 from trainonce.study.executors.slurm.engines import SubmissionError, open_engine
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 AGAIN_SECONDS = 30.0  # until a submission that failed is repeated
 PATIENCE_SECONDS = 600.0  # how long it is repeated while no job runs
 STOP_SECONDS = 15.0  # how long jobs that were cancelled are waited for
-FILES = 64  # that this process opens beside the claims
 
 
 @dataclasses.dataclass
@@ -68,7 +66,7 @@ class Slurm:
     def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
         location = TaskLocation.of(task)
         assert location is not None
-        _check_open_files(tools.workers)
+        check_open_files(tools.workers)
         self._task, self._store, self._tools = task, store, tools
         self._driver, self._sent = DriverStore(task, store), SentTask.of(task, location)
         self._root = store.path / layout.SLURM
@@ -343,12 +341,3 @@ def _last_line(path: Path) -> str:
     except OSError:
         return ""
     return lines[-1].strip()[:300] if lines else ""
-
-
-def _check_open_files(concurrent: int) -> None:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and concurrent > limit - FILES:
-        raise ValueError(
-            f"max_concurrent={concurrent} needs a file for each training, and this process may open {limit}: use at "
-            f"most {limit - FILES}, or raise the limit with ulimit -n."
-        )

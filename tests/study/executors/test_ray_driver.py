@@ -1,0 +1,350 @@
+"""The driver of a study on Ray, with streams of messages in the place of a cluster."""
+
+import collections
+import dataclasses
+import os
+import pickle
+import types
+
+import pytest
+from _records import record
+from _runs import study
+
+from trainonce.errors import StoppedError
+from trainonce.study.executors import ray as module
+from trainonce.study.executors import ray_cluster
+from trainonce.study.executors.base import Event
+from trainonce.study.executors.ray_errors import TOKEN, describe, refusal
+from trainonce.study.executors.remote import driver_store
+from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
+from trainonce.study.executors.remote.pieces import Piece
+from trainonce.study.executors.tools import Tools
+from trainonce.study.runner import Schedule
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    def __init__(self, cause):
+        super().__init__("ray::train()\nTraceback ...")
+        self.cause = cause
+
+
+class FakeRay:
+    """What the executor uses of Ray. Each submission takes the next of ``streams``: messages, errors among them."""
+
+    exceptions = types.SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, RuntimeEnvSetupError=type("RuntimeEnvSetupError", (RayError,), {})
+    )
+
+    def __init__(self):
+        self.streams, self.connected, self.resources = collections.deque(), False, {"CPU": 8.0}
+        self.broken = {}
+
+    def is_initialized(self):
+        return self.connected
+
+    def init(self, **given):
+        self.connected = True
+
+    def shutdown(self):
+        self.connected = False
+
+    def nodes(self):
+        self._break("nodes")
+        return [{"Alive": True, "Resources": self.resources}]
+
+    def remote(self, **options):
+        self._break("remote")
+        return lambda function: types.SimpleNamespace(remote=lambda given, files: self.streams.popleft())
+
+    def put(self, value):
+        self._break("put")
+        return value
+
+    def get(self, reference):
+        if isinstance(reference, Exception):
+            raise reference
+        return reference
+
+    def wait(self, streams, *, timeout, num_returns, fetch_local):
+        self._break("wait")
+        return [stream for stream in streams if stream.messages][:num_returns], []
+
+    def cancel(self, stream, *, force):
+        pass
+
+    def _break(self, name):
+        if name in self.broken:
+            raise self.broken[name]
+
+
+class Stream:
+    def __init__(self, *messages):
+        self.messages = collections.deque(messages)
+
+    def __next__(self):
+        return self.messages.popleft()
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    fake = FakeRay()
+    monkeypatch.setattr(module, "require", lambda *_: fake)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ray_cluster.SETTINGS:
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    return fake
+
+
+class Driver:
+    """An executor with the jobs of a small study."""
+
+    def __init__(self, path, seeds=1, **options):
+        self.made = study(path, plans=["uniform"], seeds=seeds)
+        tools = Tools.choose(self.made.task, executor="ray", options=options)
+        self.executor = module.Ray(self.made.task, self.made.store, tools, [])
+        schedule = Schedule(self.made.items(), {})
+        self.jobs = [schedule.next()[0] for _ in range(seeds)]
+        for job in self.jobs:
+            self.executor.start(job)
+        self.key = self.jobs[0].key
+        self.folder = self.made.store.folder(self.key)
+
+    def events(self, calls=20):
+        found = []
+        for _ in range(calls):
+            found += [] if self.executor.is_idle else [event for _, event in self.executor.events()]
+        return found
+
+
+def beat(step):
+    return Packed(pickle.dumps(Event("beat", (step, 10, ""))), False)
+
+
+def end(driver):
+    return Packed(pickle.dumps(Event("end", dataclasses.replace(record(), key=driver.key))), True)
+
+
+def arrive(driver, stream, files, last=None):
+    """Let files arrive, and how the trial has ended."""
+    names = tuple(f"trials/{driver.key}/{name}" for name in files)
+    contents = zip(names, files.values(), strict=True)
+    stream.messages.extend([*(Piece(name, 0, text.encode()) for name, text in contents), Batch(names, last)])
+
+
+def names(driver):
+    return {path.name for path in driver.folder.iterdir()}
+
+
+# Files and records
+
+
+def test_a_checkpoint_stays_until_the_record_is_written(tmp_path, ray, monkeypatch):
+    stream = Stream(Began())
+    ray.streams.append(stream)
+    driver = Driver(tmp_path)
+    arrive(driver, stream, {"history.jsonl": "rows", "old.txt": "", "spent.json": "{}", "checkpoint.pt": "of step 9"})
+    driver.events()
+    arrive(driver, stream, {"history.jsonl": "all rows", "new.txt": ""}, end(driver))
+
+    def killed(self, record):
+        assert (driver.folder / "checkpoint.pt").read_text() == "of step 9"
+        assert (driver.folder / "history.jsonl").read_text() == "all rows"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver_store.DriverStore, "record", killed)
+    with pytest.raises(KeyboardInterrupt):
+        driver.events()
+    assert {"checkpoint.pt", "spent.json", "old.txt"} < names(driver)
+    driver.executor.stop()
+
+
+def test_what_a_trial_no_longer_has_goes_after_its_record(tmp_path, ray):
+    stream = Stream(Began())
+    ray.streams.append(stream)
+    driver = Driver(tmp_path)
+    arrive(driver, stream, {"history.jsonl": "rows", "old.txt": "", "spent.json": "{}", "checkpoint.pt": "of step 9"})
+    (driver.folder).mkdir(parents=True)
+    (driver.folder / "curves.bin").write_text("made by the driver")
+    arrive(driver, stream, {"history.jsonl": "all rows", "new.txt": ""}, end(driver))
+    (event,) = driver.events()
+    assert event.kind == "end"
+    assert names(driver) == {"history.jsonl", "new.txt", "curves.bin"}
+
+
+def test_a_record_that_cannot_be_written_leaves_the_checkpoint(tmp_path, ray, monkeypatch):
+    def full(self, record):
+        raise OSError(28, "No space left on device")
+
+    stream = Stream()
+    ray.streams.append(stream)
+    driver = Driver(tmp_path)
+    monkeypatch.setattr(type(driver.made.store), "append", full)
+    arrive(driver, stream, {"history.jsonl": "rows", "checkpoint.pt": "of step 9"})
+    arrive(driver, stream, {"history.jsonl": "all rows"}, end(driver))
+    assert driver.events() == [Event("stop", "No space left on device.")]
+    assert "checkpoint.pt" in names(driver)
+
+
+def test_a_process_that_died_leaves_its_files_as_they_were(tmp_path, ray):
+    stream = Stream(Began(), beat(5))
+    ray.streams.append(stream)
+    driver = Driver(tmp_path)
+    driver.folder.mkdir(parents=True)
+    (driver.folder / "checkpoint.pt").write_text("which the trial has removed")
+    arrive(driver, stream, {"history.jsonl": "rows"}, Died("The trial's process died (exit code 3)."))
+    _, event = driver.events()
+    assert (event.content.status, event.content.fraction) == ("failed", 0.5)
+    assert names(driver) == {"history.jsonl"}
+
+
+# What fails
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RayTaskError(OSError("[Errno 28] No space left on device: '/tmp/x', on node7")), "OSError: [Errno 28] No"),
+        (RayTaskError(RayError("The object was lost.")), "RayError: The object was lost."),
+        (RayError("The worker died unexpectedly.\nCheck logs."), "The worker died unexpectedly."),
+    ],
+)
+def test_a_worker_whose_machine_fails_has_died(error, text, tmp_path, ray):
+    ray.streams.extend(Stream(Began(), error) for _ in range(4))
+    (event,) = Driver(tmp_path).events()
+    assert (event.kind, event.content.error["type"]) == ("end", "WorkerDied")
+    assert f"died 4 times, the last time because: {text}" in event.content.error["message"]
+    assert "\n" not in event.content.error["message"]
+    assert not ray.streams
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RayTaskError(ModuleNotFoundError("No module named 'trainonce'")), "A worker has no trainonce, or not all it"),
+        (RayTaskError(KeyError("x")), "A worker failed outside of the task: KeyError: 'x'."),
+        (FakeRay.exceptions.RuntimeEnvSetupError("too large"), "The files of the task could not be sent to a worker: "),
+    ],
+)
+def test_what_would_come_again_stops_the_study(error, text, tmp_path, ray):
+    ray.streams.append(Stream(Began(), error))
+    (event,) = Driver(tmp_path).events()
+    assert event.kind == "stop"
+    assert event.content.startswith(text)
+
+
+def test_an_error_of_ray_itself_is_one_sentence(tmp_path, ray):
+    full = RayError("The object store is full.\nTip: use less.")
+    ray.streams.extend([Stream(), Stream()])
+    driver = Driver(tmp_path / "one")
+    ray.broken = {"wait": full, "nodes": full}
+    assert driver.executor.has_room
+    assert driver.events(1) == [Event("stop", "Ray does not answer any more: The object store is full.")]
+    ray.broken, ray.connected = {}, False
+    driver = Driver(tmp_path / "two")
+    driver.folder.mkdir(parents=True)
+    (driver.folder / "checkpoint.pt").write_text("")
+    driver.executor.stop()
+    ray.broken = {"put": full}
+    driver.executor.start(driver.jobs[0])
+    assert driver.events(1) == [Event("stop", "Ray does not take a training: The object store is full.")]
+
+
+# Streams
+
+
+def test_one_busy_trial_does_not_keep_the_others_waiting(tmp_path, ray):
+    ray.streams.extend([Stream(*map(beat, range(50))), Stream(beat(1)), Stream(beat(2))])
+    events = Driver(tmp_path, seeds=3).events(1)
+    assert [event.content[0] for event in events] == [0, 1, 2]
+
+
+def test_what_is_waited_for_is_said_once(tmp_path, ray, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(ray_cluster, "_check_answer", lambda address: None)
+    stream = Stream()
+    ray.streams.append(stream)
+    driver = Driver(tmp_path, address="head:1", max_concurrent=8, gpus=1)
+    (note,) = driver.events()
+    assert note == Event(
+        "note",
+        "No training could start for 0 seconds: it asks for 1 CPUs and 1 GPUs, and no node of the Ray cluster has "
+        "them. Waiting.",
+    )
+    stream.messages.append(Began())
+    assert driver.events() == []
+
+
+# The connection
+
+
+def test_ray_is_shut_down_after_an_error(tmp_path, ray, monkeypatch):
+    ray.resources = {}
+    with pytest.raises(ValueError, match="asks for 1 CPUs and 0 GPUs, and no node"):
+        Driver(tmp_path)
+    assert not ray.connected
+    ray.resources, ray.broken = {"CPU": 1.0}, {"remote": ZeroDivisionError()}
+    with pytest.raises(ZeroDivisionError):
+        Driver(tmp_path)
+    assert not ray.connected
+
+    class Unremovable(ray_cluster.tempfile.TemporaryDirectory):
+        def __exit__(self, *given):
+            super().__exit__(*given)
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ray_cluster.tempfile, "TemporaryDirectory", Unremovable)
+    with pytest.raises(OSError, match="No space left on device"):
+        Driver(tmp_path)
+    assert not ray.connected
+
+
+def test_a_connection_that_is_there_already_stays(tmp_path, ray):
+    ray.connected = True
+    with pytest.raises(ValueError, match="Ray is connected already in this process"):
+        Driver(tmp_path)
+    assert ray.connected
+
+
+def test_too_many_open_files_is_one_sentence(tmp_path, ray, monkeypatch):
+    monkeypatch.setattr(driver_store.resource, "getrlimit", lambda which: (264, 264))
+    with pytest.raises(ValueError, match=r"^max_concurrent=101 needs 2 files for each training, .* most 100, or raise"):
+        Driver(tmp_path, max_concurrent=101)
+    assert not ray.connected
+
+
+MISMATCH = """Version mismatch: The cluster was started with:
+    Ray: 2.59.1
+    Python: 3.11.9
+This process on 10.0.0.1 was started with:
+    Ray: 2.60.0
+    Python: 3.12.1
+"""
+
+
+VERSIONS = (
+    "The Ray cluster at 'auto' has Ray 2.59.1 and Python 3.11.9, and this process Ray 2.60.0 and Python 3.12.1: "
+    "install the same on all machines."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (RuntimeError(MISMATCH), VERSIONS),
+        (ValueError("Malformed address."), "Ray does not connect to 'auto': Malformed address."),
+        (ConnectionError("No instance found"), "No Ray cluster answers at 'auto': No instance found. " + TOKEN),
+    ],
+)
+def test_why_there_is_no_connection_is_one_sentence(error, sentence):
+    found = refusal("auto", error)
+    assert isinstance(found, StoppedError)
+    assert str(found) == sentence
+
+
+def test_a_line_that_announces_others_is_joined_with_them():
+    assert describe(RuntimeError("Two things differ:\n  one\n  two\n")) == "Two things differ: one two."
+    assert describe(RuntimeError()) == "RuntimeError."
