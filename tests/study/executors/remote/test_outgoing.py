@@ -107,3 +107,32 @@ def test_the_files_of_a_trial_that_failed_have_the_checkpoint_last(trial, tmp_pa
     (trial / "z.txt").write_text("z")
     *_, batch = Outgoing(KEY, tmp_path).everything(LAST)
     assert [os.path.basename(name) for name in batch.names] == ["history.jsonl", "spent.json", "z.txt", "checkpoint.pt"]
+
+
+def test_files_that_changed_come_with_a_checkpoint(trial, tmp_path):
+    (trial / "given.txt").write_text("from the driver")
+    outgoing = Outgoing(KEY, tmp_path)
+    save(trial, 1)
+    (trial / "pictures").mkdir()
+    (trial / "pictures" / "a.png").write_text("a")
+    (trial / "b.part").write_text("not yet")
+    first = arrive(outgoing.checkpoint(), tmp_path / "driver")
+    assert list(first) == ["history.jsonl", "a.png", "spent.json", "checkpoint.pt"]
+    save(trial, 2)
+    os.replace(trial / "b.part", trial / "b.txt")
+    (trial / "given.txt").write_text("changed")
+    second = arrive(outgoing.checkpoint(), tmp_path / "driver")
+    assert set(second) == {"history.jsonl", "given.txt", "b.txt", "spent.json", "checkpoint.pt"}
+    assert (second["given.txt"], second["b.txt"]) == ("changed", "not yet")
+
+
+def test_files_of_a_batch_that_was_dropped_come_with_the_next(trial, tmp_path):
+    outgoing = Outgoing(KEY, tmp_path)
+    save(trial, 1)
+    (trial / "a.txt").write_text("a")
+    messages = outgoing.checkpoint()
+    first = next(messages)
+    (trial / "history.jsonl").unlink()
+    assert arrive([first, *messages], tmp_path / "driver") == {}
+    save(trial, 2)
+    assert "a.txt" in arrive(outgoing.checkpoint(), tmp_path / "driver")

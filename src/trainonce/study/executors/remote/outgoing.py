@@ -27,7 +27,7 @@ class Outgoing:
         trial = scratch.trial_path(key)
         self._checkpoint, self._history = f"{trial}/{layout.CHECKPOINT}", f"{trial}/{layout.HISTORY}"
         self._spent = f"{trial}/{layout.SPENT}"
-        self._sent = self._stamp(self._checkpoint)
+        self._sent, self._others = self._stamp(self._checkpoint), self._stamp_others()
 
     @property
     def is_due(self) -> bool:
@@ -35,14 +35,17 @@ class Outgoing:
         return self._stamp(self._checkpoint) not in (None, self._sent)
 
     def checkpoint(self) -> Iterator[Piece | Batch]:
-        """What the trial needs to go on elsewhere; without a batch at the end if the trial has removed it meanwhile.
+        """What the trial needs to go on elsewhere, and those of its other files that have changed since the last time.
 
         The trial goes on, so the checkpoint is read first and the history last: it then has all steps up to the
         checkpoint, and perhaps more, which are cut when the trial goes on. They are put in place the other way round.
+        There is no batch at the end if the trial has removed its checkpoint meanwhile.
         """
-        self._sent = self._stamp(self._checkpoint)
-        sent = yield from self._pieces([self._checkpoint, self._spent, self._history])
+        self._sent, others = self._stamp(self._checkpoint), self._stamp_others()
+        changed = [name for name, stamp in others.items() if stamp != self._others.get(name)]
+        sent = yield from self._pieces([self._checkpoint, self._spent, *changed, self._history])
         if self._checkpoint in sent and self._history in sent:
+            self._others = others
             yield Batch(tuple(reversed(sent)))
 
     def everything(self, last: Packed | Died) -> Iterator[Piece | Batch]:
@@ -59,6 +62,13 @@ class Outgoing:
                 yield from pieces.cut(self._folder, name)
                 sent.append(name)
         return sent
+
+    def _stamp_others(self) -> dict[str, Stamp | None]:
+        """What the task itself has written, but for files that it may be about to move to their name."""
+        trial = scratch.trial_path(self._key)
+        names = (f"{trial}/{name}" for name in pieces.names_in(self._folder / trial) if not name.endswith(".part"))
+        ours = (self._checkpoint, self._history, self._spent)
+        return {name: self._stamp(name) for name in names if name not in ours}
 
     def _stamp(self, name: str) -> Stamp | None:
         """What tells a file from the one before, which it has replaced; None if there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,9 +21,9 @@ class Piece(NamedTuple):
 
 
 def names_in(folder: Path) -> list[str]:
-    """The files below a folder, by their paths from it."""
-    found = (path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else ()
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    """The files below a folder, by their paths from it. Any of them may be gone by now."""
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return sorted(path.relative_to(folder).as_posix() for path in found if path.is_file())
 
 
 def cut(folder: Path, name: str, size: int = SIZE) -> Iterator[Piece]:
