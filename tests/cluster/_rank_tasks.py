@@ -1,6 +1,8 @@
 """A task over several processes, each with its share of the batch."""
 
+import multiprocessing
 import os
+import time
 
 import torch
 from torch import distributed
@@ -10,15 +12,23 @@ from trainonce.study import task
 
 
 @task(terms=("fit", "small"), metric="error", direction="minimize")
-def shared(trial, *, steps=10, trouble=""):
+def shared(trial, *, steps=10, trouble="", pause=0.0, save_every=0, notes=""):
     """Fits a number under DistributedDataParallel; each process has other data."""
     rank, size = distributed.get_rank(), distributed.get_world_size()
+    saved = trial.restore()
+    done = saved["step"] if saved else 0
+    if notes:
+        with open(notes, "ab", buffering=0) as file:
+            file.write(f"{rank} {done} {multiprocessing.parent_process().pid}\n".encode())
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     criterion = trial.criterion()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     trial.attach(optimizer)
+    if saved:
+        model.load_state_dict(saved["model"])
     x = torch.arange(4.0)[rank::size, None] / 4
-    for step in range(steps):
+    for step in range(done, steps):
+        time.sleep(pause)
         if trouble == "follower" and rank == 1 and step == 3:
             raise ZeroDivisionError("a follower's divisor was 0")
         if trouble == "first" and rank == 0 and step == 3:
@@ -29,6 +39,8 @@ def shared(trial, *, steps=10, trouble=""):
         out = model(x)
         criterion(fit=(out - 2 * x).square().mean(), small=out.square().mean()).backward()
         optimizer.step()
+        if save_every and (step + 1) % save_every == 0:
+            trial.save({"step": step + 1, "model": model.state_dict()})
     total = torch.tensor(float(rank + 1))
     distributed.all_reduce(total)
     error = (out - 2 * x).square().mean().item()

@@ -15,8 +15,8 @@ from ray.cluster_utils import Cluster
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
-def start_cluster():
-    return Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+def start_cluster(**more):
+    return Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False, **more})
 
 
 def stop_cluster(cluster):
@@ -38,6 +38,14 @@ def cluster():
     """The same for one test, which may break it."""
     made = start_cluster()
     made.add_node(**NODE)
+    yield made
+    stop_cluster(made)
+
+
+@pytest.fixture
+def gpu_cluster():
+    """One node that says it has two GPUs, whatever it has."""
+    made = start_cluster(num_cpus=4, num_gpus=2)
     yield made
     stop_cluster(made)
 

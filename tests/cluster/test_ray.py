@@ -1,5 +1,7 @@
 """Studies on a Ray cluster of two nodes, where nothing goes wrong but what the user got wrong."""
 
+import collections
+import json
 import os
 import sys
 from pathlib import Path
@@ -112,6 +114,25 @@ def test_a_trial_that_fails_is_recorded_and_runs_again_next_time(trouble, kind, 
     assert len(_cluster_tasks.starts(made.task.settings["notes"])) == 3  # it is not tried again at once
     made.run(executor="ray", options=address, show=False)
     assert len(records(made.store.path)) == 4
+
+
+def test_in_a_job_of_ray_the_files_of_the_task_travel(steady, address, monkeypatch):
+    """'ray job submit --working-dir' sets the folder of the job's files, which is not that of the task's."""
+    job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}, "metadata": {}}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
+    made = steady(seeds=1)
+    made.run(executor="ray", options=address, show=False)
+    assert [r.status for r in records(made.store.path)] == ["done"]
+
+
+def test_four_trainings_share_two_gpus(tmp_path, gpu_cluster):
+    notes = tmp_path / "notes"
+    made = Study(_cluster_tasks.visible.using(notes=str(notes), together=4), tmp_path / "out", seeds=4).add("uniform")
+    options = {"address": gpu_cluster.address, "gpus": 0.5}
+    made.run(executor="ray", options=options, show=False, keep_going=True)
+    seen = [line.split() for line in notes.read_text().splitlines()]
+    assert {device for device, _ in seen} == {"cuda"}
+    assert collections.Counter(visible for _, visible in seen) == {"0": 2, "1": 2}
 
 
 def test_an_error_that_the_user_can_fix_stops_the_study(steady, address):

@@ -6,13 +6,12 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import _cluster_tasks
 import pytest
-from _cluster_studies import records
+from _cluster_studies import Meanwhile, records, wait_for
 
 from trainonce.errors import StoppedError
 
@@ -21,35 +20,6 @@ HERE = Path(__file__).parent
 
 def starts(made):
     return _cluster_tasks.starts(made.task.settings["notes"])
-
-
-def wait_for(condition, seconds=90):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-class Meanwhile(threading.Thread):
-    """Does something beside a study, and raises in the test what it raised."""
-
-    def __init__(self, action):
-        super().__init__(daemon=True)
-        self.action, self.error = action, None
-
-    def run(self):
-        try:
-            self.action()
-        except BaseException as error:
-            self.error = error
-
-    def __enter__(self):
-        self.start()
-
-    def __exit__(self, *_):
-        self.join(120)
-        if self.error is not None:
-            raise self.error
 
 
 def has_checkpoint(made):

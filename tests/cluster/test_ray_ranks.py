@@ -1,8 +1,13 @@
 """A trial over several processes of a Ray cluster, here two with gloo."""
 
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
 import _rank_tasks
 import pytest
-from _cluster_studies import records
+from _cluster_studies import Meanwhile, records, wait_for
 
 from trainonce import cli
 from trainonce.study import Study
@@ -42,6 +47,42 @@ def test_a_process_that_fails_is_a_failed_trial(trouble, tmp_path, shared_cluste
         "exit": "The trial's process died (exit code 3).",
     }
     assert said[trouble] in record.error["message"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_that_dies_starts_all_again_from_the_checkpoint(rank, tmp_path, shared_cluster):
+    notes = tmp_path / "notes"
+    made = study(tmp_path / "out", ["uniform"], seeds=1, steps=30, pause=0.1, save_every=5, notes=str(notes))
+
+    def kill():
+        wait_for(lambda: any(made.store.path.glob("trials/*/checkpoint.pt")))
+        (worker,) = [start.worker for start in starts(notes) if start.rank == rank]
+        os.kill(worker, signal.SIGKILL)
+
+    with Meanwhile(kill):
+        made.run(executor="ray", options={"address": shared_cluster.address}, show=False)
+    (record,) = records(made.store.path)
+    assert (record.status, record.metrics["sum of ranks"]) == ("done", 3.0), record.error
+    found = starts(notes)
+    assert sorted(start.rank for start in found) == [0, 0, 1, 1]
+    first, second = ({start.done for start in some} for some in (found[:2], found[2:]))
+    assert first == {0}
+    assert len(second) == 1
+    assert min(second) >= 5
+    rows = (made.store.folder(record.key) / "history.jsonl").read_text().splitlines()
+    assert len(rows) == 1 + 30
+
+
+class Start(NamedTuple):
+    """What a process noted when it started."""
+
+    rank: int
+    done: int
+    worker: int
+
+
+def starts(notes):
+    return [Start(*map(int, line.split())) for line in Path(notes).read_text().splitlines()]
 
 
 def test_without_ray_it_is_one_sentence(tmp_path):
