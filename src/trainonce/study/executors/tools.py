@@ -12,7 +12,7 @@ import torch
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.options import CONCURRENT, TAKES, check_options
 from trainonce.study.executors.processes import Processes
-from trainonce.study.executors.ray import Ray
+from trainonce.study.executors.ray.executor import Ray
 from trainonce.study.executors.slurm.executor import Slurm
 from trainonce.study.executors.slurm.parameters import wants_gpu
 from trainonce.study.executors.stacked import Stacked

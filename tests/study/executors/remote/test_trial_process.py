@@ -32,7 +32,7 @@ def given(made, job):
 
 
 def test_a_worker_loads_no_torch():
-    code = "import sys, trainonce.study.executors.ray_worker as w; sys.exit('torch' in sys.modules)"
+    code = "import sys, trainonce.study.executors.ray.worker as w; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.errors import StoppedError
-from trainonce.study.executors.ray_errors import first_line, refusal
+from trainonce.study.executors.ray.errors import first_line, refusal
 
 if TYPE_CHECKING:
     from trainonce.study.executors.remote.task_folder import TaskFolder

@@ -6,15 +6,15 @@ import os
 import pickle
 import types
 
+import _tasks
 import pytest
 from _records import record
 from _runs import study
 
 from trainonce.errors import StoppedError
-from trainonce.study.executors import ray as module
-from trainonce.study.executors import ray_cluster
 from trainonce.study.executors.base import Event
-from trainonce.study.executors.ray_errors import TOKEN, describe, refusal
+from trainonce.study.executors.ray import cluster, executor
+from trainonce.study.executors.ray.errors import TOKEN, describe, refusal
 from trainonce.study.executors.remote import driver_store
 from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
 from trainonce.study.executors.remote.pieces import Piece
@@ -92,9 +92,9 @@ class Stream:
 @pytest.fixture
 def ray(monkeypatch):
     fake = FakeRay()
-    monkeypatch.setattr(module, "require", lambda *_: fake)
+    monkeypatch.setattr(executor, "require", lambda *_: fake)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for name in ray_cluster.SETTINGS:
+    for name in cluster.SETTINGS:
         monkeypatch.setenv(name, os.environ.get(name, ""))
     return fake
 
@@ -102,10 +102,10 @@ def ray(monkeypatch):
 class Driver:
     """An executor with the jobs of a small study."""
 
-    def __init__(self, path, seeds=1, **options):
-        self.made = study(path, plans=["uniform"], seeds=seeds)
+    def __init__(self, path, seeds=1, task=_tasks.line, **options):
+        self.made = study(path, task, plans=["uniform"], seeds=seeds)
         tools = Tools.choose(self.made.task, executor="ray", options=options)
-        self.executor = module.Ray(self.made.task, self.made.store, tools, [])
+        self.executor = executor.Ray(self.made.task, self.made.store, tools, [])
         schedule = Schedule(self.made.items(), {})
         self.jobs = [schedule.next()[0] for _ in range(seeds)]
         for job in self.jobs:
@@ -263,8 +263,8 @@ def test_one_busy_trial_does_not_keep_the_others_waiting(tmp_path, ray):
 
 
 def test_what_is_waited_for_is_said_once(tmp_path, ray, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
-    monkeypatch.setattr(ray_cluster, "_check_answer", lambda address: None)
+    monkeypatch.setattr(executor, "PATIENCE", 0.0)
+    monkeypatch.setattr(cluster, "_check_answer", lambda address: None)
     stream = Stream()
     ray.streams.append(stream)
     driver = Driver(tmp_path, address="head:1", max_concurrent=8, gpus=1)
@@ -286,17 +286,21 @@ def test_ray_is_shut_down_after_an_error(tmp_path, ray, monkeypatch):
     with pytest.raises(ValueError, match="asks for 1 CPUs and 0 GPUs, and no node"):
         Driver(tmp_path)
     assert not ray.connected
-    ray.resources, ray.broken = {"CPU": 1.0}, {"remote": ZeroDivisionError()}
+    ray.resources = {"CPU": 1.0}
+    with pytest.raises(ValueError, match=r"for each of its 2 processes, and the Ray cluster has no room for them\."):
+        Driver(tmp_path, task=_tasks.line.over(2))
+    assert not ray.connected
+    ray.broken = {"remote": ZeroDivisionError()}
     with pytest.raises(ZeroDivisionError):
         Driver(tmp_path)
     assert not ray.connected
 
-    class Unremovable(ray_cluster.tempfile.TemporaryDirectory):
+    class Unremovable(cluster.tempfile.TemporaryDirectory):
         def __exit__(self, *given):
             super().__exit__(*given)
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ray_cluster.tempfile, "TemporaryDirectory", Unremovable)
+    monkeypatch.setattr(cluster.tempfile, "TemporaryDirectory", Unremovable)
     with pytest.raises(OSError, match="No space left on device"):
         Driver(tmp_path)
     assert not ray.connected

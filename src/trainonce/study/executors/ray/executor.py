@@ -15,11 +15,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.study.executors import ray_worker
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.ray_cluster import connect
-from trainonce.study.executors.ray_errors import describe, first_line
-from trainonce.study.executors.ray_ranks import Ranks
+from trainonce.study.executors.ray import worker
+from trainonce.study.executors.ray.cluster import connect
+from trainonce.study.executors.ray.errors import describe, first_line
+from trainonce.study.executors.ray.ranks import Ranks
 from trainonce.study.executors.remote.assignment import Assignment
 from trainonce.study.executors.remote.driver_store import DriverStore, check_open_files
 from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
@@ -89,7 +89,7 @@ class Ray:
                 max_retries=0,  # here: a trial goes on from its checkpoint, and its files must not come twice
                 max_calls=0,  # a worker stays: the trial's process gives back the GPU
                 _generator_backpressure_num_objects=AHEAD,
-            )(ray_worker.train)
+            )(worker.train)
         except BaseException:
             self._ray.shutdown()
             raise
@@ -207,7 +207,7 @@ class Ray:
             self._waiting = now
         elif now - self._waiting >= PATIENCE:
             self._waiting = math.inf
-            why = "the nodes that have them are busy" if self._capacity() else self._lack
+            why = "the nodes that have them are busy or not ready" if self._capacity() else self._lack
             text = f"No training could start for {PATIENCE:.0f} seconds: it asks for {self._wish}, and {why}. Waiting."
             yield next(iter(self._running)), Event("note", text)
 
@@ -260,7 +260,7 @@ class Ray:
             match message:
                 case Began():
                     running.began = True
-                case ray_worker.Meeting() as meeting:
+                case worker.Meeting() as meeting:
                     assert running.ranks is not None
                     running.ranks.start_others(running.given, running.source, meeting)
                 case Piece() as piece:

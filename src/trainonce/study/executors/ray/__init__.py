@@ -1,0 +1,1 @@
+"""Trials as tasks of a Ray cluster."""
