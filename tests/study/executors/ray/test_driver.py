@@ -236,7 +236,8 @@ def test_what_would_come_again_stops_the_study(error, text, tmp_path, ray):
     assert event.content.startswith(text)
 
 
-def test_an_error_of_ray_itself_is_one_sentence(tmp_path, ray):
+def test_an_error_of_ray_itself_is_one_sentence(tmp_path, ray, monkeypatch):
+    monkeypatch.setattr(executor, "CAPACITY_AGE", 0.0)
     full = RayError("The object store is full.\nTip: use less.")
     ray.streams.extend([Stream(), Stream()])
     driver = Driver(tmp_path / "one")

@@ -180,11 +180,13 @@ class Ray:
         if not self._running:
             return
         try:
-            ready = self._ready(0 if ended else POLL)
+            yield from self._news(0 if ended else POLL)
         except self._ray.exceptions.RayError as error:
-            yield next(iter(self._running)), Event("stop", f"Ray does not answer any more: {describe(error)}")
-            return
-        for running in ready:
+            yield next(iter(self._running), ""), Event("stop", f"Ray does not answer any more: {describe(error)}")
+
+    def _news(self, timeout: float) -> Iterator[tuple[str, Event]]:
+        """What has happened to the trials on the cluster."""
+        for running in self._ready(timeout):
             yield from self._pass_on(running, self._receive(running))
         for running in [running for running in self._running.values() if running.ranks is not None]:
             yield from self._pass_on(running, self._check_ranks(running))
