@@ -1,6 +1,7 @@
 """Successive halving in a plain training loop: which steps come, what is kept, what goes on."""
 
 import copy
+import random
 
 import pytest
 import torch
@@ -72,10 +73,11 @@ def test_one_that_was_behind_at_first_can_win():
     assert made[1].meter.asked.tolist() == [0, 0]
 
 
-def test_one_that_diverged_does_not_go_on():
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_one_that_diverged_does_not_go_on(bad):
     made = make()
     halving = halving_of(made)
-    loop(made, batches(STEPS), halving, lambda criterion: float("nan") if criterion.meter.asked.any() else -1e9)
+    loop(made, batches(STEPS), halving, lambda criterion: bad if criterion.meter.asked.any() else -1e9)
     assert halving.answers[-1].chosen == "as it is"
 
 
@@ -93,6 +95,46 @@ def test_all_starts_get_the_same_random_numbers():
     assert [len(drawn[step]) for step in (0, 8, 9, 26, 27)] == [5, 5, 2, 2, 1]
     assert all(len(set(values)) == 1 for values in drawn.values())
     assert len({values[0] for values in drawn.values()}) == STEPS
+
+
+def test_python_and_numpy_draw_the_same_in_all_starts():
+    numpy = pytest.importorskip("numpy")
+    made, drawn = make(), {}
+    halving = halving_of(made)
+    model, criterion, optimizer = made
+    for step in halving:
+        drawn.setdefault(step, []).append((random.random(), numpy.random.rand()))
+        criterion(model(batches(1)[0])).backward()
+        optimizer.step()
+        if halving.wants_score:
+            halving.score(1.0)
+    assert len(drawn[0]) == 5
+    assert all(len(set(values)) == 1 for values in drawn.values())
+
+
+def test_a_start_does_not_get_the_held_out_loss_of_the_one_before():
+    made = make(signal=trainonce.HeldOut(travel=8.0, steps=STEPS))
+    halving = halving_of(made)
+    model, criterion, optimizer = made
+    called = []
+    for step in halving:
+        called.clear()
+        optimizer.zero_grad()
+        criterion(model(batches(1)[0])).backward()
+        assert step > 0 or called == []  # nothing was said yet in this start
+        criterion.held_out(lambda: called.append(1) or model(batches(1)[0])[TERMS[0]])
+        optimizer.step()
+        if halving.wants_score:
+            halving.score(1.0)
+
+
+def test_what_was_asked_before_stays():
+    made = make()
+    made[1].meter.asked[0] = -1.0
+    halving = halving_of(made)
+    loop(made, batches(STEPS), halving, lambda criterion: float(criterion.meter.asked[0] == -1.0))
+    assert halving.answers[-1].chosen == "as it is"
+    assert made[1].meter.asked.tolist() == [-1.0, 0.0]
 
 
 def test_the_history_is_that_of_the_one_that_goes_on(tmp_path):
@@ -158,8 +200,9 @@ def test_a_score_that_is_not_given_or_not_asked_for():
                 with pytest.raises(RuntimeError, match=r"wait until halving\.can_save is true"):
                     halving.state_dict()
 
-    with pytest.raises(RuntimeError, match="was not given"):
-        run()
+    for _ in range(2):  # and again by whoever goes on regardless
+        with pytest.raises(RuntimeError, match="was not given"):
+            run()
     with pytest.raises(RuntimeError, match="for the steps at which"):
         halving_of(make()).score(1.0)
 
@@ -171,6 +214,9 @@ def test_it_needs_units_that_the_loss_does_not_move_and_the_optimizer():
     model, criterion, _ = make()
     with pytest.raises(ValueError, match="The parts of Halving lack the optimizer"):
         Halving(criterion, STEPS, [model], higher=True)
+    _, criterion, optimizer = make()
+    with pytest.raises(ValueError, match="The parts of Halving lack a model that the optimizer trains"):
+        Halving(criterion, STEPS, [optimizer], higher=True)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +224,7 @@ def test_it_needs_units_that_the_loss_does_not_move_and_the_optimizer():
     [
         ({"factors": ()}, "different positive numbers other than 1"),
         ({"factors": (2.0, -1.0)}, "different positive numbers other than 1"),
+        ({"factors": (10.01, 10.04)}, "different positive numbers other than 1"),  # both would be called 10
         ({"keep": (2,)}, r"ever fewer and in the end 1; got \[2\] for the rounds \[0.1, 0.3\]"),
         ({"keep": (2, 2)}, "in the end 1"),
         ({"rounds": (0.1, 1.5)}, "up to 1"),
@@ -191,5 +238,7 @@ def test_wrong_settings(options, message):
 
 def test_rounds_of_a_short_training():
     assert round_ends(18, (1 / 18, 1 / 9, 1 / 3), (3, 2, 1)) == [1, 2, 6]
+    with pytest.raises(ValueError, match="needs the number of steps"):
+        round_ends(0, (1 / 9,), (1,))
     with pytest.raises(ValueError, match="needs a longer training"):
         round_ends(10, (1 / 18, 1 / 9, 1 / 3), (3, 2, 1))

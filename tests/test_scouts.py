@@ -252,6 +252,7 @@ def test_wrong_settings(options, message):
     [
         (lambda model, optimizer: model, r"a list of parts, such as \[model, optimizer\]; got Heads"),
         (lambda model, optimizer: [model], "lack the optimizer"),
+        (lambda model, optimizer: [optimizer], "lack a model that the optimizer trains"),
         (lambda model, optimizer: [model, optimizer, 3], "parts with a state_dict, or generators; got int"),
     ],
 )

@@ -310,6 +310,10 @@ class CompositeLoss(nn.Module):
 
     # What the attachment and the health checks use; not for users
 
+    def _forget_calls(self) -> None:
+        """Drop what was meant for the next call, of a training that goes back."""
+        self._call_state.places, self._call_state.held_out = (), None
+
     def _bind(self, attachment: Attachment, tally: Tally | None) -> None:
         """Become attached: the exponents get gradients if they are learned, and each call's losses go to ``tally``."""
         self._attachment, self._tally = attachment, tally

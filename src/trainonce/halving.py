@@ -27,6 +27,7 @@ __all__ = ["Halving"]
 FACTORS = (1 / 4, 4.0)
 ROUNDS = (1 / 9,)
 KEEP = (1,)
+UNTOLD = "halving.wants_score asked for a score that halving.score was not given."
 
 
 @dataclasses.dataclass
@@ -52,7 +53,8 @@ class Halving:
     :param criterion: A :class:`CompositeLoss` in gradient units, attached.
     :param steps: The length of the training.
     :param parts: What the training changes, besides the criterion: model, optimizer, scheduler, and whatever else has a
-        ``state_dict``, and generators that batches are drawn with. Torch's own random states are kept in any case.
+        ``state_dict``, and generators that batches are drawn with. The random states of torch, Python and numpy are
+        kept in any case. What is in none of them does not go back: make a loader anew where the step goes back.
     :param higher: Whether a higher score is better.
     :param factors: By what the weight of each auxiliary term is multiplied, one at a time.
     :param rounds: When each round ends, as a part of the training.
@@ -95,25 +97,34 @@ class Halving:
         self.criterion, self.steps, self.higher, self.keep = criterion, steps, higher, tuple(keep)
         self.answers: list[Answer] = []
         self.done = 0  # steps of what is under way, with the present one
+        self.made = 0  # steps in all
         self._round = 0
-        self._waiting = list(starts(criterion.terms, factors))
+        self._waiting = list(starts(criterion.terms, factors, criterion.meter.asked.tolist()))
         self._running: Start | None = None
         self._best: list[Start] = []  # of those that have run in this round, best first
         self._scores: dict[str, float] = {}
         self._first: State = None  # before the first step
         self._mark: tuple[int, int] | None = None  # of the history, likewise
-        self._wanted = False
+        self._rows: Tensor | None = None  # of what was under way when it was saved
+        self._begun = self._wanted = False
 
     # The loop
 
     def __iter__(self) -> Iterator[int]:
-        if self.is_branching and self._first is None:
-            self._first = self._states.save()
+        if self._wanted:
+            raise RuntimeError(UNTOLD)
+        if not self._begun:
+            self._begun, self._first = True, self._states.save()
             self._mark = None if self._history is None else self._history.mark()
+        if self._history is not None and self._mark is not None and self._rows is not None:
+            self._history.rewind(self._mark)
+            self._history.extend(self._rows)
+        self._rows = None
         while self.is_branching:
             yield from self._run_round()
         while self.done < self.steps:
             self.done += 1  # before the step: a checkpoint is written after it
+            self.made += 1
             yield self.done - 1
 
     def _run_round(self) -> Iterator[int]:
@@ -123,10 +134,11 @@ class Halving:
                 self.done = self._ends[self._round - 1] if self._round else 0
             while self.done < self._ends[self._round]:
                 self.done += 1
+                self.made += 1
                 self._wanted = self.done == self._ends[self._round]
                 yield self.done - 1
                 if self._wanted:
-                    raise RuntimeError("halving.wants_score asked for a score that halving.score was not given.")
+                    raise RuntimeError(UNTOLD)
             self._leave()
         self._close_round()
 
@@ -168,6 +180,9 @@ class Halving:
             self._history.extend(start.rows)
         self._running, start.state, start.rows = start, None, None
 
+    def _rows_so_far(self) -> Tensor | None:
+        return None if self._history is None or self._mark is None else self._history.since(self._mark)
+
     def _leave(self) -> None:
         """Take a start that has reached the end of the round out of the way; only the best so far are kept."""
         start, self._running = self._running, None
@@ -181,15 +196,16 @@ class Halving:
 
     def _worth(self, name: str) -> float:
         score = self._scores[name]
-        return -math.inf if math.isnan(score) else score if self.higher else -score
+        return -math.inf if not math.isfinite(score) else score if self.higher else -score
 
     def _close_round(self) -> None:
         self.answers.append(Answer(self.done, dict(self._scores), self._best[0].name))
         self._waiting, self._best, self._scores = self._best, [], {}
         self._round += 1
+        self._first = None
         if not self.is_branching:
             self._go_to(self._waiting.pop())
-            self._running, self._first = None, None
+            self._running = None
 
     # Going on later
 
@@ -197,9 +213,13 @@ class Halving:
         """Where the training goes on, with the states of those starts that are not under way."""
         if not self.can_save:
             raise RuntimeError("This is no step to save at: wait until halving.can_save is true.")
-        plain = {name: getattr(self, name) for name in ("done", "_round", "_scores", "_first")}
         return {
-            **plain,
+            **{name: getattr(self, name) for name in ("done", "made", "steps")},
+            "begun": self._begun,
+            "first": self._first,
+            "round": self._round,
+            "scores": dict(self._scores),
+            "history": None if self._running is None or self._mark is None else self._rows_so_far(),
             "answers": [dataclasses.asdict(answer) for answer in self.answers],
             "mark": None if self._mark is None else list(self._mark),
             "running": None if self._running is None else vars(self._running).copy(),
@@ -208,22 +228,24 @@ class Halving:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.done, self._round, self._first = state["done"], state["_round"], state["_first"]
-        self._scores = dict(state["_scores"])
+        self.done, self.made, self._begun = state["done"], state["made"], state["begun"]
+        self._round, self._first, self._rows = state["round"], state["first"], state["history"]
+        self._scores, self._wanted = dict(state["scores"]), False
         self.answers = [Answer(**answer) for answer in state["answers"]]
         self._mark = None if state["mark"] is None else (state["mark"][0], state["mark"][1])
         self._running = None if state["running"] is None else Start(**state["running"])
         self._waiting, self._best = ([Start(**one) for one in state[name]] for name in ("waiting", "best"))
 
 
-def starts(terms: Sequence[str], factors: Sequence[float]) -> Iterator[Start]:
-    """Each of the weights to begin with; first those of the units."""
-    if not factors or len(set(factors)) < len(factors) or not all(is_positive(f) and f != 1 for f in factors):
+def starts(terms: Sequence[str], factors: Sequence[float], asked: Sequence[float] = ()) -> Iterator[Start]:
+    """Each of the weights to begin with; first those of the units, with what was asked of them before."""
+    names = {change_name("", factor) for factor in factors if is_positive(factor) and factor != 1}
+    if not factors or len(names) < len(factors):
         raise ValueError(f"The factors of Halving must be different positive numbers other than 1; got {factors!r}.")
-    none = [0.0] * (len(terms) - 1)
-    yield Start("as it is", none)
+    now = list(asked or [0.0] * (len(terms) - 1))
+    yield Start("as it is", now)
     for (i, term), factor in itertools.product(enumerate(terms[1:]), factors):
-        yield Start(change_name(term, factor), [*none[:i], math.log(factor), *none[i + 1 :]])
+        yield Start(change_name(term, factor), [*now[:i], now[i] + math.log(factor), *now[i + 1 :]])
 
 
 def round_ends(steps: int, rounds: Sequence[float], keep: Sequence[int]) -> list[int]:
@@ -232,6 +254,8 @@ def round_ends(steps: int, rounds: Sequence[float], keep: Sequence[int]) -> list
     >>> round_ends(1000, (0.1, 0.5), (2, 1))
     [100, 500]
     """
+    if steps < 1:
+        raise ValueError(f"Halving needs the number of steps of the training; got {steps}.")
     whole = all(isinstance(count, int) for count in keep)
     if len(rounds) != len(keep) or not whole or list(keep)[-1:] != [1] or list(keep) != sorted(keep, reverse=True):
         raise ValueError(

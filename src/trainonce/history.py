@@ -194,6 +194,11 @@ class History:
         self._write([])
         return taken
 
+    def since(self, mark: tuple[int, int]) -> Tensor:
+        """The rows after a mark, which stay."""
+        self.flush()
+        return self._table()[bisect.bisect_right(self._steps, mark[0]) :]
+
     def extend(self, rows: Tensor) -> None:
         """Add rows that :meth:`rewind` took away."""
         self.flush()

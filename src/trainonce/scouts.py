@@ -103,6 +103,7 @@ class Scouts:
         self.errors, self.margin = errors, margin
         self.answers: list[Answer] = []
         self.done = 0  # steps of the training itself, with the one under way
+        self.made = 0  # steps in all, with those of branches
         self._moments, self._length = branches(steps, when, length, readings)
         self._reading_steps = reading_steps(self._length, readings)
         self._readings: list[float] = []
@@ -121,6 +122,7 @@ class Scouts:
                     self.is_branching = False
             else:
                 self.done += 1  # before the step: a checkpoint is written after it
+                self.made += 1
                 yield self.done - 1
 
     def _branch(self) -> Iterator[int]:
@@ -148,6 +150,7 @@ class Scouts:
         self._readings = []
         for offset in range(self._length):
             self._wanted = offset in self._reading_steps
+            self.made += 1
             yield begin + offset
             if self._wanted:
                 raise RuntimeError("scouts.wants_score asked for a score that scouts.score was not given.")
@@ -197,10 +200,11 @@ class Scouts:
         """Where the training goes on. Save it after a step of the training itself, not in a branch."""
         if not self.can_save:
             raise RuntimeError("A branch is no place to save a training: wait until scouts.is_branching is false.")
-        return {"done": self.done, "answers": [dataclasses.asdict(answer) for answer in self.answers]}
+        counts = {"done": self.done, "made": self.made, "steps": self.steps}
+        return {**counts, "answers": [dataclasses.asdict(answer) for answer in self.answers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.done = state["done"]
+        self.done, self.made = state["done"], state["made"]
         self.answers = [Answer(**answer) for answer in state["answers"]]
 
 
@@ -221,9 +225,10 @@ def set_asked(criterion: CompositeLoss, asked: Sequence[float]) -> None:
 
 def agree(score: float, criterion: CompositeLoss) -> float:
     """The score of the first rank, so that all decide alike."""
+    if not distributed.is_distributed():
+        return float(score)
     told = torch.tensor([float(score)], dtype=torch.float64, device=criterion.exponents.device)
-    if distributed.is_distributed():
-        distributed.broadcast_(told)
+    distributed.broadcast_(told)
     return told.item()
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from trainonce import random_states
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,7 +27,7 @@ class Part(Protocol):
 
 
 class States:
-    """Keeps and puts back the states of all parts of a training, the criterion's and torch's random ones among them.
+    """Keeps and puts back the states of all parts of a training, the criterion's and the random ones among them.
 
     :param owner: Whose parts they are, for errors.
     """
@@ -33,21 +35,24 @@ class States:
     def __init__(self, parts: Iterable[Part | torch.Generator], criterion: CompositeLoss, owner: str) -> None:
         checked = _checked(parts, criterion, owner)
         self._parts = [*(part for part in checked if part is not criterion), criterion]
+        self._criterion = criterion
 
     def save(self) -> State:
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        return [_state_of(part) for part in self._parts], torch.get_rng_state(), cuda
+        return [_state_of(part) for part in self._parts], random_states.collect(self._device)
 
     def load(self, saved: State) -> None:
-        states, random, cuda = saved
+        states, random = saved
         for part, state in zip(self._parts, states, strict=True):
             if isinstance(part, torch.Generator):
                 part.set_state(state)
             else:
                 part.load_state_dict(copy.deepcopy(state))
-        torch.set_rng_state(random)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+        random_states.put_back(random, self._device)
+        self._criterion._forget_calls()
+
+    @property
+    def _device(self) -> torch.device:
+        return self._criterion.exponents.device
 
 
 def _checked(parts: object, criterion: CompositeLoss, owner: str) -> list[Part | torch.Generator]:
@@ -61,6 +66,11 @@ def _checked(parts: object, criterion: CompositeLoss, owner: str) -> list[Part |
     attachment = criterion.attachment
     if attachment is not None and not any(part is attachment.optimizer for part in found):
         raise ValueError(f"The parts of {owner} lack the optimizer: it would not go back with the model. Add it.")
+    trained = {id(p) for p in (attachment.model_parameters() if attachment is not None else ())}
+    known = {id(p) for part in found if isinstance(part, torch.nn.Module) for p in part.parameters()}
+    plain = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.Generator)
+    if not trained <= known and all(isinstance(part, plain) for part in found):
+        raise ValueError(f"The parts of {owner} lack a model that the optimizer trains: it would not go back. Add it.")
     return found
 
 

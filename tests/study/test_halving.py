@@ -1,16 +1,33 @@
 """The plan halving: what it costs, what it leaves behind, and how it goes on."""
 
 import pytest
+import torch
 
 import trainonce
 from tests.study import _branching
 from tests.study._branching import STEPS, line, without_loop
+from trainonce.study import task
 from trainonce.study.layout import HISTORY
 from trainonce.study.plans import parse
 from trainonce.study.record import Record, read_weighting
 from trainonce.study.weightings import Halved, key_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
+
+
+@task(terms=("fit", "wrong"), metric="error", direction="minimize")
+def leaving(trial, *, steps=60):
+    model, criterion = torch.nn.Linear(2, 1), trial.criterion()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    trial.attach(optimizer)
+    for step in trial.loop([model, optimizer]):
+        y = model(torch.eye(2))
+        criterion(fit=y.square().mean(), wrong=y.abs().mean()).backward()
+        optimizer.step()
+        if step == 1:
+            break
+    return {"validation/error": 1.0, "test/error": 1.0}
+
 
 #: Rounds end after 3, 7 and 20 of the 60 steps; five starts, of which 3, 2 and 1 go on.
 LEGS = [*[range(3)] * 5, *[range(3, 7)] * 3, *[range(7, 20)] * 2, range(20, STEPS)]
@@ -51,19 +68,35 @@ def test_history_and_reports_are_those_of_one_training(tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [2, 8, 17, 20, 27, 33, 45, 53, 60, 85])
-def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path, stop_at):
+@pytest.mark.parametrize("keep", [1, 6])
+def test_a_stopped_training_goes_on_as_if_it_had_not_been(tmp_path, stop_at, keep):
     """In the first, a middle and the last start of each round, and after the last round."""
-    log, given = tmp_path / "log", {"keep": 1, "flag": str(tmp_path / "flag")}
+    log, given = tmp_path / "log", {"keep": keep, "flag": str(tmp_path / "flag")}
     study, whole = run(tmp_path / "whole", **given)
     given |= {"stop_at": stop_at, "log": str(log)}
-    assert run(tmp_path / "cut", **given)[1].status == "failed"
+    failed = run(tmp_path / "cut", **given)[1]
+    assert failed.status == "failed"
     again, record = run(tmp_path / "cut", **given)
     assert (record.status, record.metrics, record.weights) == ("done", whole.metrics, whole.weights)
     assert record.answers == whole.answers
     assert record.reports == whole.reports
     one, other = (s.store.folder(r.key) / HISTORY for s, r in ((study, whole), (again, record)))
     assert one.read_bytes() == other.read_bytes()
-    assert len(log.read_text().split()) == sum(map(len, LEGS))  # no step was made twice
+    twice = len(log.read_text().split()) - sum(map(len, LEGS))  # steps that were made again
+    assert twice == 0 if keep == 1 else twice < 30
+    assert record.fraction == whole.fraction
+    assert failed.fraction == pytest.approx((twice + 1) / STEPS, abs=1e-3)  # with the one that failed
+
+
+def test_what_failed_before_a_checkpoint_is_counted(tmp_path):
+    given = {"keep": 0, "flag": str(tmp_path / "flag"), "stop_at": 71}
+    assert run(tmp_path, **given)[1].fraction == pytest.approx(71 / STEPS, abs=1e-3)
+
+
+def test_a_task_that_leaves_the_loop_too_early_has_failed(tmp_path):
+    _, record = run(tmp_path, made=leaving)
+    assert record.status == "failed"
+    assert "'leaving' ended before the plan 'halving' had chosen its weights." in record.error["message"]
 
 
 def test_a_task_without_the_loop_is_named(tmp_path):

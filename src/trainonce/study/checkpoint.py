@@ -49,7 +49,9 @@ def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:
     except Exception as error:
         with contextlib.suppress(OSError):
             beside.unlink()
-        if not isinstance(error, OSError) and (entry := _unloadable(content.state)) is not None:
+        if not isinstance(error, OSError) and (entry := _unloadable(content.state, "state")) is not None:
+            raise _refusal(*entry) from None
+        if not isinstance(error, OSError) and (entry := _unloadable(content.scouts or {}, "parts")) is not None:
             raise _refusal(*entry) from None
         if not isinstance(error, (OSError, RuntimeError)):  # torch raises a RuntimeError for a full disk
             raise
@@ -111,9 +113,9 @@ def _entries(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _unloadable(state: Mapping[str, Any]) -> tuple[str, Any] | None:
+def _unloadable(state: Mapping[str, Any], name: str) -> tuple[str, Any] | None:
     """The first entry that torch does not load from a file with ``weights_only``, and its path."""
-    for path, value in _entries(state, "state"):
+    for path, value in _entries(state, name):
         if type(value) in (torch.Tensor, torch.nn.Parameter):
             continue
         try:

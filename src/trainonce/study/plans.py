@@ -214,7 +214,8 @@ def split(text: str) -> list[str]:
 
 def usage(name: str) -> str:
     """How a plan is written."""
-    named = [field.name for field in dataclasses.fields(Learned)] if PLANS[name].kind in OF_LEARNED else []
+    kind = {"scout": Scouted, "halving": Halved}.get(name, Learned)
+    named = [field.name for field in dataclasses.fields(kind)] if PLANS[name].kind in OF_LEARNED else []
     by_name = ", ".join(f"{setting}=..." for setting in named) or "name=number, ..."
     words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: by_name}
     shown = [words.get(p.kind, f"{p.name}=...") for p in _parameters(name)]

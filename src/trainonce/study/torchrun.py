@@ -125,7 +125,7 @@ def follow(task: Task | None, device: str, history: Path | None = None) -> int:
 
     :param history: The folder with the history that the weighting needs, where the first one's is on another machine.
     """
-    from trainonce.study.random_states import seed_everything
+    from trainonce.random_states import seed_everything
     from trainonce.study.trial import Trial
 
     while True:

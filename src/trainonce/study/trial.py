@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import trainonce
-from trainonce.study import layout, random_states, torchrun
+from trainonce import random_states
+from trainonce.study import layout, torchrun
 from trainonce.study.checkpoint import Checkpoint, kinds, read_checkpoint, read_spent, write_checkpoint, write_spent
-from trainonce.study.weightings.halved import Halved
-from trainonce.study.weightings.scouted import Scouted
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
@@ -108,9 +107,9 @@ class Trial:
             self.wasted = read_spent(self.dir)
             for name in (layout.HISTORY, layout.CHECKPOINT):
                 (self.dir / name).unlink(missing_ok=True)
-        scouts = None if self._restored is None else self._restored.scouts  # its steps are fewer than those made
-        done = self.steps if scouts is None else int(scouts["done"])
-        self.history = trainonce.History(self.dir / layout.HISTORY, step=done or None)
+        scouts = None if self._restored is None else self._restored.scouts  # its rows are fewer than its steps
+        rows = self.steps if scouts is None else int(scouts["rows"])
+        self.history = trainonce.History(self.dir / layout.HISTORY, step=rows or None)
         attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
 
@@ -142,13 +141,19 @@ class Trial:
         steps = self.total if steps is None else steps
         if steps is None:
             raise ValueError("trial.loop needs the number of steps: the task has no setting 'steps'.")
-        if not isinstance(self._weighting, (Scouted, Halved)):
+        make = getattr(self._weighting, "scouts", None)
+        if make is None:
             return iter(range(first, steps))
         higher = self._task.direction == "maximize"
-        self.scouts = self._weighting.scouts(self._criterion, steps, list(parts), higher=higher)
+        self.scouts = make(self._criterion, steps, list(parts), higher=higher)
         if self._restored is not None and self._restored.scouts is not None:
             self.scouts.load_state_dict(self._restored.scouts)
         return iter(self.scouts)
+
+    @property
+    def is_branching(self) -> bool:
+        """Whether these steps are tried out, and may be taken back. No training ends here, and no report counts."""
+        return self.scouts is not None and self.scouts.is_branching
 
     @property
     def wants_score(self) -> bool:
@@ -186,9 +191,9 @@ class Trial:
             return
         state = dict(state)
         self.history.flush()
-        scouts = None if self.scouts is None else self.scouts.state_dict()
+        scouts = None if self.scouts is None else {**self.scouts.state_dict(), "rows": self.history.mark()[0]}
         content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states, scouts)
-        found = kinds(state)
+        found = kinds(state if scouts is None else {"state": state, "scouts": scouts})
         if write_checkpoint(self.dir, content, check=not self._loadable or not found <= self._loadable):
             self._loadable |= found
             self.kept, self._kept_seconds = self.fraction, content.seconds
@@ -230,7 +235,7 @@ class Trial:
 
         A task with the setting ``epochs``, and none ``steps``, counts epochs.
         """
-        if self.scouts is not None and self.scouts.is_branching:
+        if self.is_branching:
             return
         metric = self._task.metric
         if metric not in metrics:
@@ -256,12 +261,16 @@ class Trial:
 
     @property
     def extent(self) -> float:
-        """What a training that has ended took, in trainings: more than 1 where scouts repeated a part of it."""
-        return self.steps / self.scouts.steps if self.scouts is not None else 1.0
+        """What a training that has ended took, in trainings: more than 1 where the plan repeated a part of it."""
+        return self.fraction if self.scouts is not None else 1.0
 
     @property
     def fraction(self) -> float:
-        """The part of a full training that was done; 1 where its length is not known."""
+        """The part of a full training that was done; 1 where its length is not known, more where steps came again."""
+        if self.scouts is not None:
+            return self.scouts.made / self.scouts.steps
+        if self._restored is not None and self._restored.scouts is not None:
+            return float(self._restored.scouts["made"] / self._restored.scouts["steps"])
         reported = (self.reports[-1][0], self._task.epochs) if self.reports and self._task.epochs else (1, 1)
         done, total = (self.steps, self.total) if self.total else self._shown or reported
         return min(1.0, done / total) if total else 1.0

@@ -58,8 +58,10 @@ def _cost(task: Task, job: Job, store: Store, start: float, fraction: float) -> 
     """What the trial has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
     folder, now = store.folder(job.key), time.time()
     kept, total = read_checkpoint(folder), task.steps
+    if job.weighting is None or not job.weighting.goes_back:
+        fraction = min(1.0, fraction)
     if kept is None or not total:
-        return min(1.0, fraction), now - start
+        return fraction, now - start
     saved = (folder / layout.CHECKPOINT).stat().st_mtime
     seconds = max(0.0, now - max(start, saved))  # another machine's clock may have dated it in the future
-    return max(0.0, min(1.0, fraction) - kept.steps / total), seconds
+    return max(0.0, fraction - kept.steps / total), seconds

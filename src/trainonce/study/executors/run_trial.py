@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trainonce.errors import InputError
+from trainonce.random_states import seed_everything
 from trainonce.study import layout, torchrun
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.random_states import seed_everything
 from trainonce.study.record import UNKNOWN, Record, Status, versions
 from trainonce.study.trial import Trial, check_metrics
 
@@ -85,10 +85,15 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
             else:
                 metrics, not_finite = check_metrics(task, returned)
                 status = "diverged" if not_finite else "done"
-            if weighting.kind in ("scout", "halving") and trial.scouts is None:
+            if weighting.goes_back and trial.scouts is None:
                 raise RuntimeError(
                     f"The plan {weighting.kind!r} goes back in the training, for which the task {task.name!r} has to "
                     "loop over trial.loop(...)."
+                )
+            if trial.scouts is not None and trial.scouts.is_branching and not trial.pruned:
+                raise RuntimeError(
+                    f"The task {task.name!r} ended before the plan {weighting.kind!r} had chosen its weights. Leave "
+                    "trial.loop(...) only where trial.is_branching is false."
                 )
             if trial.history is None:
                 raise RuntimeError(

@@ -36,7 +36,7 @@ def weights_of(row: Row | None) -> str:
 def subject_of(summary: Summary, row: Row) -> Subject:
     name = base_name(row.plan)
     plural, single = ("do", "have", "are"), ("does", "has", "is")
-    if row is summary.one_shot:
+    if row is summary.one_shot and (row.chosen.weighting is None or not row.chosen.weighting.goes_back):
         return Subject(f"one run with {weights_of(row)}", *single)
     if row.kind == "learned":
         return Subject(f"one run of {row.plan}", *single)

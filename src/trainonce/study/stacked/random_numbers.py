@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainonce.study import random_states
+from trainonce import random_states
 from trainonce.study.stacked import reasons
 
 if TYPE_CHECKING:

@@ -30,6 +30,9 @@ class Weighting:
         """Whether the criterion's state says all about it; otherwise an interrupted trial starts anew."""
         return True
 
+    #: Whether steps of a training come several times, with ``trial.loop``.
+    goes_back: ClassVar[bool] = False
+
     @property
     def measures(self) -> bool:
         """Whether the criterion runs backward through the losses at times, besides the loop's own pass."""

@@ -28,6 +28,7 @@ class Halved(Learned):
     rounds: tuple[float, ...] = (1 / 9,)
     keep: tuple[int, ...] = (1,)
     kind = "halving"
+    goes_back = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

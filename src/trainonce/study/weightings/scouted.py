@@ -30,6 +30,7 @@ class Scouted(Learned):
     errors: float = 2.0
     margin: float = 0.01
     kind = "scout"
+    goes_back = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

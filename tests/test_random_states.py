@@ -10,7 +10,8 @@ import pytest
 import torch
 from _runs import study, torchrun
 
-from trainonce.study import random_states, task
+from trainonce import random_states
+from trainonce.study import task
 
 
 @task(terms=["fit", "small"], metric="error", direction="minimize")
