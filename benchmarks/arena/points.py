@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import TYPE_CHECKING
 
 from benchmarks.arena.rules import Point, Settings
 from benchmarks.arena.rules.fixed import log_uniform
 from trainonce import halving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 RANDOM = 27  # random points of a seed, from which ASHA and random search are read
 PLAIN = ("uniform", "base", "uw", "imtl-l", "dwa", "famo", "gradnorm", "config", "upgrad")
@@ -24,32 +28,36 @@ SETTINGS: dict[str, list[Point]] = {
     "drift": [Point("units", {"travel": TRAVEL})],
     "random": [Point("random", {"n": n}) for n in range(RANDOM)],
 }
-NAMES = ("grid", "unit-grid", "halving", *PLAIN, *SETTINGS)
+NAMES = ("grid", "around", "halving", *PLAIN, *SETTINGS)
 
-#: Parts of the weight that gradient units give, by the number of auxiliary terms.
-AROUND = {
-    1: (1 / 30, 1 / 15, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0),
-    2: (1 / 30, 1 / 5, 1.0, 5.0, 30.0),
-    3: (1 / 8, 1.0, 8.0),
-}
+#: By what the weights of gradient units are multiplied, or divided: one term at a time, and of two terms both.
+ONE, BOTH = (3, 4, 6, 8, 12, 30), 6
 
 
 def named(name: str, auxiliary: int) -> list[Point]:
     """The points of a name, for a task with so many auxiliary terms."""
     if name == "grid":
         return [Point("grid", {"ratios": ratios}) for ratios in grid(auxiliary)]
-    if name == "unit-grid":
-        around = itertools.product(AROUND[auxiliary], repeat=auxiliary)
-        return [Point("units", {} if set(parts) == {1.0} else {"prior": list(parts)}) for parts in around]
+    if name == "around":
+        both = itertools.product((1 / BOTH, BOTH), repeat=2) if auxiliary == 2 else ()
+        return [*_beside(auxiliary, [f for n in ONE for f in (1 / n, n)]), *(_units(parts) for parts in both)]
     if name == "halving":
-        beside = [start.asked for start in halving.starts(["", *map(str, range(auxiliary))], halving.FACTORS)][1:]
-        priors = [[float(f"{math.exp(one):.6g}") for one in asked] for asked in beside]
-        return [Point("units", {}), *(Point("units", {"prior": prior}) for prior in priors)]
+        return _beside(auxiliary, halving.FACTORS)
     if name in PLAIN:
         return [Point(name, {})]
     if name in SETTINGS:
         return SETTINGS[name]
     raise ValueError(f"The arena has the rules {', '.join(NAMES)}, tpe; got {name!r}.")
+
+
+def _beside(auxiliary: int, factors: Sequence[float]) -> list[Point]:
+    """Gradient units, and the same with each factor of each term."""
+    starts = list(halving.starts(["", *map(str, range(auxiliary))], factors))
+    return [Point("units", {}), *(_units(map(math.exp, start.asked)) for start in starts[1:])]
+
+
+def _units(parts: Iterable[float]) -> Point:
+    return Point("units", {"prior": [float(f"{part:.6g}") for part in parts]})
 
 
 def grid(auxiliary: int) -> list[list[float]]:

@@ -6,15 +6,18 @@ from benchmarks.arena import points, times
 from benchmarks.arena.rules import Point
 
 
-@pytest.mark.parametrize(("auxiliary", "count"), [(1, 11), (2, 25), (3, 27)])
+@pytest.mark.parametrize(("auxiliary", "count"), [(1, 13), (2, 29), (3, 37)])
 def test_points_around_units_have_their_middle_there(auxiliary, count):
-    found = points.named("unit-grid", auxiliary)
+    found = points.named("around", auxiliary)
     assert len(found) == count
-    assert found[count // 2] == Point("units", {})
+    assert found[0] == Point("units", {})
+    assert [point in found for point in points.named("halving", auxiliary)] == [True] * (1 + 2 * auxiliary)
     priors = [point.settings["prior"] for point in found if point.settings]
     assert len({tuple(prior) for prior in priors}) == count - 1
     for prior in priors:  # with each point there is its opposite
-        assert any(all(a * b == pytest.approx(1) for a, b in zip(prior, other, strict=True)) for other in priors)
+        assert any(
+            all(a * b == pytest.approx(1, rel=1e-4) for a, b in zip(prior, other, strict=True)) for other in priors
+        )
 
 
 def record(rule, task, seconds, **settings):
