@@ -12,7 +12,7 @@ from trainonce.halving import Halving, round_ends
 
 STEPS = 90
 OPTIONS = {"factors": (0.1, 10.0), "rounds": (0.1, 0.3), "keep": (2, 1)}
-NAMES = ["as it is", *(f"with {term} at {factor}" for term in TERMS[1:] for factor in ("1/10", "10"))]
+NAMES = ["as it is", *(f"with {term} {factor}" for term in TERMS[1:] for factor in ("at 1/10", "times 10"))]
 
 
 def halving_of(made, **options):

@@ -110,8 +110,8 @@ def test_each_level_that_a_term_is_not_at_is_tried():
     scouts = scouts_of(made, at=(0.1, 0.4), levels=(0.2, 2.5))
     loop(made, batches(STEPS), scouts, lambda criterion: criterion.meter.asked[0].item())
     first, second = (list(answer.scores) for answer in scouts.answers)
-    assert first == ["as it is", *(f"with {term} at {level}" for term in TERMS[1:] for level in ("1/5", "2.5"))]
-    assert scouts.answers[0].chosen == "with twice at 2.5"
+    assert first == ["as it is", *(f"with {term} {level}" for term in TERMS[1:] for level in ("at 1/5", "times 2.5"))]
+    assert scouts.answers[0].chosen == "with twice times 2.5"
     assert second[:3] == ["as it is", "with twice again", "with twice at 1/5"]
 
 

@@ -236,8 +236,10 @@ def change_name(term: str, level: float) -> str:
     """What is changed, for answers."""
     if level == 1:
         return f"with {term} again"
+    if level > 1:
+        return f"with {term} times {level:.3g}"
     parts = 1 / level
-    return f"with {term} at " + (f"1/{parts:.0f}" if level < 1 and abs(parts - round(parts)) < 1e-3 else f"{level:.3g}")
+    return f"with {term} at " + (f"1/{parts:.0f}" if abs(parts - round(parts)) < 1e-3 else f"{level:.3g}")
 
 
 def branches(steps: int, at: Sequence[float], length: float, readings: int = 5) -> tuple[list[int], int]:

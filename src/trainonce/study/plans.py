@@ -445,7 +445,7 @@ PLANS = {
         "learned", _with_branches(Scouted), "gradient units, with branches that lower a term where that is better"
     ),
     "halving": PlanType(
-        "learned", _with_branches(Halved), "gradient units and more or less of each term, of which the best go on"
+        "learned", _with_branches(Halved), "gradient units, begun with more and less of each term; the best goes on"
     ),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
