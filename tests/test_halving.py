@@ -5,6 +5,8 @@ import random
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
 from tests.units._task import TERMS, batches, make
@@ -242,3 +244,32 @@ def test_rounds_of_a_short_training():
         round_ends(0, (1 / 9,), (1,))
     with pytest.raises(ValueError, match="needs a longer training"):
         round_ends(10, (1 / 18, 1 / 9, 1 / 3), (3, 2, 1))
+
+
+# On two ranks
+
+
+def train_on_a_rank():
+    """The ranks see other batches and tell other scores; returns what was chosen, and the weights of the model."""
+    model, criterion, optimizer = make()
+    rank, wrapped = dist.get_rank(), DistributedDataParallel(model)
+    halving = halving_of((model, criterion, optimizer))
+    data = [x + rank for x in batches(STEPS)]
+    for step in halving:
+        assert halving.can_save is not halving.is_branching
+        optimizer.zero_grad()
+        criterion(wrapped(data[step])).backward()
+        optimizer.step()
+        if halving.wants_score:
+            wish = (0.1, 1.0) if rank == 0 else (1.0, 10.0)
+            halving.score(prefer(*wish)(criterion))
+    return [answer.chosen for answer in halving.answers], [p.detach() for p in model.parameters()]
+
+
+@pytest.mark.dist
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+def test_all_ranks_go_on_with_what_the_first_one_finds_best(ranks):
+    (chosen, weights), (theirs, other) = ranks(train_on_a_rank)
+    assert chosen == theirs == ["with twice at 1/10"] * 2
+    for a, b in zip(weights, other, strict=True):
+        assert torch.equal(a, b)
