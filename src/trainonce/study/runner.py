@@ -177,6 +177,7 @@ def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
 CORE = (
     "trainonce.attachment",
     "trainonce.fixed",
+    "trainonce.halving",
     "trainonce.history",
     "trainonce.optim",
     "trainonce.parameters",
