@@ -1,6 +1,7 @@
 """The executor: what is stacked and what is not, records, histories, failures, going on after a stop."""
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -13,9 +14,10 @@ from trainonce.errors import StoppedError
 from trainonce.study import Study, task
 from trainonce.study.executors.base import Job
 from trainonce.study.layout import CHECKPOINT, HISTORY
-from trainonce.study.stacked import Stackable, reasons, stack
+from trainonce.study.stacked import Stackable, memory, reasons, stack
 from trainonce.study.stacked.blocks import blocks_of, name_of
 from trainonce.study.stacked.memory import bytes_of_a_model, models_that_fit
+from trainonce.study.stacked.stackable import make
 from trainonce.study.weightings import Fixed, Learned
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
@@ -220,7 +222,13 @@ def test_a_stack_that_is_too_large_is_halved(tmp_path, monkeypatch):
     assert sum(size for size in sizes if size <= 2) == len(records)
 
 
-def test_memory_grows_with_the_model_and_the_batch():
+def test_a_stack_on_the_cpu_has_a_limit(monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2**50)
+    found = [models_that_fit(functools.partial(make, toy), toy.terms, device, 0) for device in ("cpu", "cuda")]
+    assert found[0] == memory.ON_CPU < found[1]
+
+
+def test_memory_grows_with_the_model_and_the_batch(monkeypatch):
     def parts(width, batch):
         model = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
         return Stackable(
@@ -236,4 +244,7 @@ def test_memory_grows_with_the_model_and_the_batch():
     assert small < wide
     assert small < many
     assert many > 2 * 2 * 4 * 8 * 400  # at least the hidden layer of both passes
-    assert models_that_fit(lambda seed: parts(8, 4), ("a", "b"), "cpu", 0) > 1000
+    room = 100 * small
+    monkeypatch.setattr(memory, "free_bytes", lambda device: room)
+    assert models_that_fit(lambda seed: parts(8, 4), ("a", "b"), "cpu", 0) == 50  # in half of what is free
+    assert models_that_fit(lambda seed: parts(800, 4), ("a", "b"), "cpu", 0) < 50

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 SHARE = 0.5  # of the free memory
 COPIES = 4  # of the parameters: themselves, the gradient, and two that an optimizer like Adam keeps
+ON_CPU = 128  # models: more gain nothing there, and leave the processor's caches
 MARGIN = 2  # for what the backward pass needs beside what the forward pass keeps
 
 
 def models_that_fit(make: Callable[[int], Stackable], terms: Sequence[str], device: str, seed: int) -> int:
     """At least 1; an estimate, so a stack may still have to be halved."""
-    return max(1, int(SHARE * free_bytes(device) / bytes_of_a_model(make(seed), terms)))
+    fit = max(1, int(SHARE * free_bytes(device) / bytes_of_a_model(make(seed), terms)))
+    return min(fit, ON_CPU) if torch.device(device).type == "cpu" else fit
 
 
 def bytes_of_a_model(parts: Stackable, terms: Sequence[str]) -> int:
