@@ -219,7 +219,7 @@ class Halving:
             "first": self._first,
             "round": self._round,
             "scores": dict(self._scores),
-            "history": None if self._running is None or self._mark is None else self._rows_so_far(),
+            "history": None if self._running is None else self._rows_so_far(),
             "answers": [dataclasses.asdict(answer) for answer in self.answers],
             "mark": None if self._mark is None else list(self._mark),
             "running": None if self._running is None else vars(self._running).copy(),

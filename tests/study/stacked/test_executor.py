@@ -222,6 +222,18 @@ def test_a_stack_that_is_too_large_is_halved(tmp_path, monkeypatch):
     assert sum(size for size in sizes if size <= 2) == len(records)
 
 
+def test_a_container_has_no_more_memory_than_its_limit(tmp_path, monkeypatch):
+    assert memory._free_of_group(tmp_path) == math.inf
+    (tmp_path / "memory.current").write_text("300\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._free_of_group(tmp_path) == math.inf
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory._free_of_group(tmp_path) == 700
+    assert 0 < memory._free_of_machine() < 2**50
+    monkeypatch.setattr(memory, "_free_of_group", lambda: 700)
+    assert memory.free_bytes("cpu") == 700
+
+
 def test_a_stack_on_the_cpu_has_a_limit(monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2**50)
     found = [models_that_fit(functools.partial(make, toy), toy.terms, device, 0) for device in ("cpu", "cuda")]
