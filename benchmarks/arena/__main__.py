@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from benchmarks.arena import points, records, scouts, searches
+from benchmarks.arena import points, records, searches
 from benchmarks.arena.rules import Point
 from benchmarks.arena.schedule import stacks_of
 from benchmarks.arena.stack import Stack
@@ -42,7 +42,7 @@ def find(name: str) -> Task:
 
 def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
     """Everything that is asked of a task and has no record yet."""
-    plain = [name for name in options.rules if name not in ("tpe", "scouts")]
+    plain = [name for name in options.rules if name != "tpe"]
     wanted = [point for name in plain for point in points.named(name, len(task.terms) - 1)]
     wanted += [Point("units", settings) for settings in options.explore]
     done = {records.key(record) for record in records.read(options.out)}
@@ -60,10 +60,6 @@ def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
         _say(f"{task.name}, {variant}: {len(some)} points, {len(seeds)} seeds in {result.seconds:.1f} s", end="\n")
         del stack
         gc.collect()  # a stack is part of reference cycles, and its memory is needed for the next
-    if "scouts" in options.rules:
-        seeds = missing(scouts.Scouts().point(points.SCOUTED[0]))
-        if seeds:
-            run_scouts(task, variant, seeds, options)
     if "tpe" in options.rules:
         seeds = missing(Point("tpe", {"trials": searches.TPE_TRIALS}))
         if seeds:
@@ -75,16 +71,10 @@ def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
         records.append(options.out, [r for r in found if records.key(r) not in done])
     if "halving" in options.rules:
         mine = [r for r in records.read(options.out) if (r["task"], r["variant"]) == (task.name, str(variant))]
-        found = searches.from_units(mine, points.named("halving", len(task.terms) - 1), task.higher)
-        records.append(options.out, [r for r in found if records.key(r) not in done])
-
-
-def run_scouts(task: Task, variant: Variant, seeds: Sequence[int], options: argparse.Namespace) -> None:
-    given = {"variant": variant, "device": options.device, "graph": options.graph}
-    scouting = scouts.Scouting(task, scouts.Scouts(), points.SCOUTED, seeds, **given)
-    result = scouting.train()
-    records.append(options.out, scouting.records(result, variant))
-    _say(f"{task.name}, {variant}: scouts, {len(seeds)} seeds in {result.seconds:.1f} s", end="\n")
+        for travel in points.HALVED:
+            settings = {**searches.HALVING, "travel": travel}
+            found = searches.from_units(mine, len(task.terms) - 1, task.higher, settings)
+            records.append(options.out, [r for r in found if records.key(r) not in done])
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -93,7 +83,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("tasks", nargs="+", metavar="TASK")
     parser.add_argument(
-        "--rules", nargs="*", default=[], metavar="RULE", help=f"{', '.join(points.NAMES)}, scouts, tpe; or all"
+        "--rules", nargs="*", default=[], metavar="RULE", help=f"{', '.join(points.NAMES)}, tpe; or all"
     )
     parser.add_argument("--explore", type=_settings, default=[], metavar="FILE", help="settings of units, a JSON list")
     parser.add_argument("--seeds", type=_seeds, default=_seeds("0-4"), help="such as 0-4 or 0,3,5")
@@ -107,7 +97,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     options = parser.parse_args(arguments)
     if options.rules == ["all"]:
-        options.rules = [*points.NAMES, "scouts", "tpe"]
+        options.rules = [*points.NAMES, "tpe"]
     return options
 
 

@@ -28,7 +28,8 @@ PEER, SEARCH = COLOURS["peer"], COLOURS["search"]
 LOOK = {
     "units": ("gradient units", OURS, "o"),
     "units travel=4": ("units + drift", OURS, "s"),
-    "scouts": ("units + scouts", OURS, "*"),
+    "halving": ("units + drift + halving", OURS, "*"),
+    "halving travel=0": ("units + halving", OURS, "D"),
     "printed": ("printed rule", PRINTED, "P"),
     "printed init=0.1": ("printed, init 0.1", PRINTED, "X"),
     "uniform": ("equal weights", FIXED, "s"),

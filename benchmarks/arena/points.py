@@ -11,15 +11,13 @@ from benchmarks.arena.rules.fixed import log_uniform
 from trainonce import halving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 RANDOM = 27  # random points of a seed, from which ASHA and random search are read
 PLAIN = ("uniform", "base", "uw", "imtl-l", "dwa", "famo", "gradnorm", "config", "upgrad")
 
 TRAVEL = 4.0  # of the drift, per run
-
-#: The settings of units that are run with scouts.
-SCOUTED: list[Settings] = [{}, {"travel": TRAVEL}]
+HALVED = (TRAVEL, 0.0)  # halving with the drift, and without
 
 #: Names with settings of their own.
 SETTINGS: dict[str, list[Point]] = {
@@ -30,8 +28,8 @@ SETTINGS: dict[str, list[Point]] = {
 }
 NAMES = ("grid", "around", "halving", *PLAIN, *SETTINGS)
 
-#: By what the weights of gradient units are multiplied, or divided: one term at a time, and of two terms both.
-ONE, BOTH = (3, 4, 6, 8, 12, 30), 6
+#: What halving was chosen from: by what the weight of each term is multiplied and divided, and how far they drift.
+AROUND, DRIFTS = (4, 12, 20, 30, 60), (0.0, 2.0, 4.0, 8.0)
 
 
 def named(name: str, auxiliary: int) -> list[Point]:
@@ -39,10 +37,10 @@ def named(name: str, auxiliary: int) -> list[Point]:
     if name == "grid":
         return [Point("grid", {"ratios": ratios}) for ratios in grid(auxiliary)]
     if name == "around":
-        both = itertools.product((1 / BOTH, BOTH), repeat=2) if auxiliary == 2 else ()
-        return [*_beside(auxiliary, [f for n in ONE for f in (1 / n, n)]), *(_units(parts) for parts in both)]
+        factors = [f for n in AROUND for f in (1 / n, n)]
+        return [point for travel in DRIFTS for point in halved(auxiliary, travel, factors)]
     if name == "halving":
-        return _beside(auxiliary, halving.FACTORS)
+        return [point for travel in HALVED for point in halved(auxiliary, travel)]
     if name in PLAIN:
         return [Point(name, {})]
     if name in SETTINGS:
@@ -50,14 +48,12 @@ def named(name: str, auxiliary: int) -> list[Point]:
     raise ValueError(f"The arena has the rules {', '.join(NAMES)}, tpe; got {name!r}.")
 
 
-def _beside(auxiliary: int, factors: Sequence[float]) -> list[Point]:
-    """Gradient units, and the same with each factor of each term."""
-    starts = list(halving.starts(["", *map(str, range(auxiliary))], factors))
-    return [Point("units", {}), *(_units(map(math.exp, start.asked)) for start in starts[1:])]
-
-
-def _units(parts: Iterable[float]) -> Point:
-    return Point("units", {"prior": [float(f"{part:.6g}") for part in parts]})
+def halved(auxiliary: int, travel: float, factors: Sequence[float] = halving.FACTORS) -> list[Point]:
+    """What halving starts from: gradient units with a drift, and the same with each factor of each term."""
+    drift: Settings = {"travel": travel} if travel else {}
+    _, *others = halving.starts(["", *map(str, range(auxiliary))], factors)
+    priors = [[float(f"{math.exp(part):.6g}") for part in start.asked] for start in others]
+    return [Point("units", drift), *(Point("units", {"prior": prior, **drift}) for prior in priors)]
 
 
 def grid(auxiliary: int) -> list[list[float]]:

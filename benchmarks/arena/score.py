@@ -22,7 +22,7 @@ from benchmarks.arena import records
 if TYPE_CHECKING:
     from benchmarks.arena.records import Record
 from benchmarks.arena.rules import RULES
-from benchmarks.arena.scouts import Scouts
+from benchmarks.arena.searches import HALVING
 
 Scores = Mapping[int, float]  # by seed
 GRID = "grid"
@@ -143,7 +143,7 @@ def name_of(record: Record) -> str:
     """The rule with those settings that are not its defaults; a record leaves out what is switched off."""
     rule = RULES.get(record["rule"])
     settings = {**rule.off, **record["settings"]} if rule else record["settings"]
-    defaults = rule.defaults if rule else Scouts().point({}).settings if record["rule"] == "scouts" else {}
+    defaults = rule.defaults if rule else HALVING if record["rule"] == "halving" else {}
     shown = {name: value for name, value in settings.items() if defaults.get(name, ...) != value}
     return " ".join([record["rule"], *(f"{name}={_text(value)}" for name, value in shown.items())])
 

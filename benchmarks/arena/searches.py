@@ -10,14 +10,14 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.arena import records
+from benchmarks.arena import points, records
 from benchmarks.arena.rules import Point
 from benchmarks.arena.rules.fixed import grid_range
 from benchmarks.arena.variant import Variant
 from trainonce import halving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.arena.records import Record
     from benchmarks.arena.stack import Stack
@@ -27,6 +27,14 @@ REDUCTION = 3
 RUNGS = (1 / 9, 1 / 3, 1.0)
 RANDOM_TRIALS = 20
 TPE_TRIALS = 20
+
+#: What records of halving say of its settings.
+HALVING: dict[str, Any] = {
+    "travel": points.TRAVEL,
+    "factors": [float(f"{factor:.6g}") for factor in halving.FACTORS],
+    "rounds": [float(f"{end:.6g}") for end in halving.ROUNDS],
+    "keep": list(halving.KEEP),
+}
 
 
 class Found(NamedTuple):
@@ -72,18 +80,21 @@ def from_random(given: Sequence[Record], higher: bool) -> list[Record]:
             place = (record["task"], record["variant"], record["seed"])
             groups.setdefault(place, {})[record["settings"]["n"]] = record
     found = []
-    for points in groups.values():
-        if set(points) >= set(range(27)):
-            trials = [points[n] for n in range(27)]
+    for drawn in groups.values():
+        if set(drawn) >= set(range(27)):
+            trials = [drawn[n] for n in range(27)]
             some = trials[:RANDOM_TRIALS]
             found.append(_summary("asha", trials, asha([t["curve"] for t in trials], higher)))
             found.append(_summary("random search", some, best_of([t["validation"] for t in some], higher)))
     return found
 
 
-def from_units(given: Sequence[Record], points: Sequence[Point], higher: bool) -> list[Record]:
+def from_units(
+    given: Sequence[Record], auxiliary: int, higher: bool, settings: Mapping[str, Any] = HALVING
+) -> list[Record]:
     """The records of halving, of every task, variant and seed that has the points to start from."""
-    names = [json.dumps(records.head("", Variant(), point, 0)["settings"], sort_keys=True) for point in points]
+    starts = points.halved(auxiliary, settings["travel"], settings["factors"])
+    names = [json.dumps(records.head("", Variant(), point, 0)["settings"], sort_keys=True) for point in starts]
     groups: dict[tuple[Any, ...], dict[str, Record]] = {}
     for record in given:
         if record["rule"] == "units":
@@ -93,9 +104,8 @@ def from_units(given: Sequence[Record], points: Sequence[Point], higher: bool) -
     for group in groups.values():
         if set(group) >= set(names):
             trials = [group[name] for name in names]
-            best = halve([trial["curve"] for trial in trials], higher, halving.ROUNDS, halving.KEEP)
-            settings = {"factors": list(halving.FACTORS), "rounds": list(halving.ROUNDS), "keep": list(halving.KEEP)}
-            found.append({**_summary("halving", trials, best), "settings": settings})
+            best = halve([trial["curve"] for trial in trials], higher, settings["rounds"], settings["keep"])
+            found.append({**_summary("halving", trials, best), "settings": dict(settings)})
     return found
 
 

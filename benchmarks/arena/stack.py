@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.arena.task import Split, Task
 
-MOMENTS = 18  # of a curve, evenly spaced: a ninth and a third of the run are among them
+MOMENTS = 36  # of a curve, evenly spaced: the ends of the rounds of halving and of ASHA are among them
 SCORED_AT_ONCE = 32  # points; the splits are larger than batches
 
 

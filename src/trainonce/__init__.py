@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from trainonce.optim import SGDW as SGDW
     from trainonce.parameters import keep_out as keep_out
     from trainonce.parameters import model_parameters as model_parameters
-    from trainonce.scouts import Scouts as Scouts
     from trainonce.units import GradientUnits as GradientUnits
     from trainonce.units import HeldOut as HeldOut
 else:
@@ -47,7 +46,6 @@ else:
             "HeldOut": "units",
             "History": "history",
             "ReplayLoss": "fixed",
-            "Scouts": "scouts",
             "attach": "attachment",
             "keep_out": "parameters",
             "model_parameters": "parameters",
@@ -67,7 +65,6 @@ __all__ = [
     "HeldOut",
     "History",
     "ReplayLoss",
-    "Scouts",
     "attach",
     "functional",
     "health",

@@ -7,27 +7,37 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from trainonce import distributed
-from trainonce.scouts import Answer, agree, change_name, set_asked
 from trainonce.states import States
 from trainonce.text import is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import torch
     from torch import Tensor
 
     from trainonce.composite import CompositeLoss
     from trainonce.history import History
     from trainonce.states import Part, State
 
-__all__ = ["Halving"]
+__all__ = ["Answer", "Halving"]
 
-FACTORS = (1 / 4, 4.0)
-ROUNDS = (1 / 9,)
-KEEP = (1,)
+#: Chosen in the arena, with a drift of 4 (docs/results/arena.md).
+FACTORS = (1 / 30, 30.0)
+ROUNDS = (1 / 36, 1 / 9, 1 / 3)
+KEEP = (3, 2, 1)
 UNTOLD = "halving.wants_score asked for a score that halving.score was not given."
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What the end of a round found: the score of each start that was left, by its name, and which one was best."""
+
+    step: int
+    scores: Mapping[str, float]
+    chosen: str
 
 
 @dataclasses.dataclass
@@ -76,7 +86,7 @@ class Halving:
     ...     if halving.wants_score:
     ...         halving.score(error.item())
     >>> count, halving.answers[-1].chosen
-    (220, 'with noise at 1/4')
+    (260, 'with noise at 1/30')
     """
 
     def __init__(
@@ -268,3 +278,27 @@ def round_ends(steps: int, rounds: Sequence[float], keep: Sequence[int]) -> list
     if any(b <= a for a, b in itertools.pairwise(ends)):
         raise ValueError(f"Rounds that end after {ends} steps are too short: Halving needs a longer training.")
     return ends
+
+
+def set_asked(criterion: CompositeLoss, asked: Sequence[float]) -> None:
+    """What is added to the exponents, for each auxiliary term."""
+    assert criterion.meter is not None
+    for i, value in enumerate(asked):
+        criterion.meter.asked[i].fill_(value)
+
+
+def agree(score: float, criterion: CompositeLoss) -> float:
+    """The score of the first rank, so that all decide alike."""
+    if not distributed.is_distributed():
+        return float(score)
+    told = torch.tensor([float(score)], dtype=torch.float64, device=criterion.exponents.device)
+    distributed.broadcast_(told)
+    return told.item()
+
+
+def change_name(term: str, factor: float) -> str:
+    """What is changed, for answers."""
+    if factor > 1:
+        return f"with {term} times {factor:.3g}"
+    parts = 1 / factor
+    return f"with {term} at " + (f"1/{parts:.0f}" if abs(parts - round(parts)) < 1e-3 else f"{factor:.3g}")

@@ -1,5 +1,6 @@
 """The arena's command: records, resuming, searches."""
 
+import itertools
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from benchmarks.arena import __main__ as command
 from benchmarks.arena import points, records, searches
 from benchmarks.arena.rules import Point
 from benchmarks.arena.schedule import stacks_of
+from benchmarks.arena.score import name_of
 
 HEAD = ["task", "variant", "rule", "settings", "seed"]
 
@@ -88,11 +90,15 @@ def test_tpe_and_random_search_leave_one_record_a_seed(arena, monkeypatch):
 
 def test_halving_leaves_one_record_a_seed_and_shares_the_trainings(arena):
     call, _ = arena
-    trained, found = call("--rules", "units", "halving", "--seeds", "0-1")
-    assert sum(count for count, _ in trained) == 2 + 4  # at all and at the last layer; two factors of two terms
+    given = ["--rules", "units", "drift", "halving", "--seeds", "0-1", "--steps", "36"]
+    trained, found = call(*given)
+    assert sum(count for count, _ in trained) == 1 + 2 * (1 + 4)  # at the last layer; two factors of two terms
     chosen = [record for record in found if record["rule"] == "halving"]
-    assert [(record["seed"], record["cost"]) for record in chosen] == [(0, 1.444), (1, 1.444)]
-    assert call("--rules", "units", "halving", "--seeds", "0-1") == ([], found)
+    assert {(r["settings"]["travel"], r["seed"]): r["cost"] for r in chosen} == dict.fromkeys(
+        itertools.product((0.0, 4.0), (0, 1)), 1.5
+    )
+    assert call(*given) == ([], found)
+    assert {name_of(record) for record in chosen} == {"halving", "halving travel=0"}
 
 
 def test_halving_on_a_table():

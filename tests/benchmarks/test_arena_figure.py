@@ -15,18 +15,18 @@ def row(rule, regret, cost=1.0, task="a", variant="adam"):
 
 def test_each_rule_stands_at_its_cost_and_mean_regret():
     rows = [
-        row("scouts", 0.1, cost=1.4),
-        row("scouts", 0.3, cost=1.6, task="b"),
-        row("scouts", 9.0, cost=1.6, task="b", variant="sgd"),
+        row("halving", 0.1, cost=1.4),
+        row("halving", 0.3, cost=1.6, task="b"),
+        row("halving", 9.0, cost=1.6, task="b", variant="sgd"),
         row("uniform", 0.5),
         row("asha trials=27", 0.05, cost=7.0, task="c"),
     ]
     made = figure.draw(rows, {"one": ("a", "b"), "other": ("c",)})
     one, other = made.axes
     places = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in one.lines}
-    assert places["units + scouts"] == pytest.approx((1.5, 0.2))
+    assert places["units + drift + halving"] == pytest.approx((1.5, 0.2))
     assert places["equal weights"][1] == 0.5
     assert "ASHA, 27 points" not in places
     assert any(line.get_label() == "ASHA, 27 points" for line in other.lines)
     labels = [text.get_text() for text in other.get_legend().get_texts()]
-    assert labels == ["units + scouts", "equal weights", "ASHA, 27 points"]
+    assert labels == ["units + drift + halving", "equal weights", "ASHA, 27 points"]

@@ -89,8 +89,8 @@ def test_a_model_that_diverges_leaves_the_others_alone():
 
 
 def test_the_curve_has_the_rungs_of_a_search():
-    assert {100, 300, 900} <= set(moments_of(900))
-    assert len(moments_of(900)) == 18
+    assert {25, 100, 300, 900} <= set(moments_of(900))
+    assert len(moments_of(900)) == 36
     assert moments_of(5)[-1] == 5
 
 

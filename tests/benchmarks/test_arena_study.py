@@ -42,7 +42,7 @@ def test_halving_in_the_study_is_what_the_arena_reads_from_full_trainings(tmp_pa
     study = Study(task.using(steps=36), tmp_path, seeds=[3]).add("halving")
     study.run(workers=0, show=False, report=False)
     (record,) = study.store.read_all()
-    stack = Stack(arena, points.named("halving", len(task.terms) - 1), [3], variant=Variant(steps=36))
+    stack = Stack(arena, points.halved(len(task.terms) - 1, points.TRAVEL), [3], variant=Variant(steps=36))
     curves = stack.train().curve[0].tolist()
     found = searches.halve(curves, arena.higher, halving.ROUNDS, halving.KEEP)
     names = [start.name for start in halving.starts(task.terms, halving.FACTORS)]

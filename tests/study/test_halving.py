@@ -6,6 +6,7 @@ import torch
 import trainonce
 from tests.study import _branching
 from tests.study._branching import STEPS, line, without_loop
+from trainonce import halving
 from trainonce.study import task
 from trainonce.study.layout import HISTORY
 from trainonce.study.plans import parse
@@ -33,7 +34,7 @@ def leaving(trial, *, steps=60):
 LEGS = [*[range(3)] * 5, *[range(3, 7)] * 3, *[range(7, 20)] * 2, range(20, STEPS)]
 
 
-ROUNDS = "rounds=0.0555556/0.1111111/0.3333333,keep=3/2/1"
+ROUNDS = "drift=0,rounds=0.0555556/0.1111111/0.3333333,keep=3/2/1"
 
 
 def run(folder, plan=f"halving(factors=0.0833333/0.25/4/12,{ROUNDS})", **settings):
@@ -107,11 +108,12 @@ def test_a_task_without_the_loop_is_named(tmp_path):
 
 
 def test_the_plan_s_settings_and_keys():
-    text = "halving(factors=0.1/10,rounds=0.1/0.5,keep=2/1,drift=4)"
+    text = "halving(factors=0.1/10,rounds=0.1/0.5,keep=2/1,drift=0)"
     plain, changed = (parse(text, line).weightings[0] for text in ("halving", text))
     assert plain == Halved()
-    assert plain.label == "gradient units, halving over 1/4, 4"
-    assert changed == Halved(factors=(0.1, 10.0), rounds=(0.1, 0.5), keep=(2, 1), drift=4.0)
+    assert plain.label == "gradient units, drift 4, halving over 1/30, 30"
+    assert (plain.factors, plain.rounds, plain.keep) == (halving.FACTORS, halving.ROUNDS, halving.KEEP)
+    assert changed == Halved(factors=(0.1, 10.0), rounds=(0.1, 0.5), keep=(2, 1), drift=0.0)
     assert key_of("task", plain, 0) != key_of("task", changed, 0)
     assert read_weighting(changed.to_json()) == changed
     with pytest.raises(ValueError, match=r"The plan 'halving' has the settings .* Did you mean 'factors'"):

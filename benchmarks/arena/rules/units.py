@@ -75,7 +75,7 @@ class Units(Rule):
         self.squares = run.full(self.points, terms, units.NOT_MEASURED)
         self.peaks = run.full(self.points, terms, 0.0)
         self.mu = run.full(self.points, terms - 1, 0.0) + self._priors().log()
-        self.asked = torch.zeros_like(self.mu)  # what a scout adds to mu
+        self.asked = torch.zeros_like(self.mu)  # what halving adds to mu
         self.step = torch.zeros((), dtype=torch.long, device=run.device)
         self._trains = any(s["rho"] is not None for s in self.settings)
         self._trained = torch.tensor([[s["rho"] is not None] for s in self.settings], device=run.device)

@@ -31,7 +31,7 @@ class Checkpoint:
     seconds: float
     state: Mapping[str, Any]
     random: Sequence[Mapping[str, Any]] = ()
-    scouts: Mapping[str, Any] | None = None
+    halving: Mapping[str, Any] | None = None
 
 
 def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:
@@ -51,7 +51,7 @@ def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:
             beside.unlink()
         if not isinstance(error, OSError) and (entry := _unloadable(content.state, "state")) is not None:
             raise _refusal(*entry) from None
-        if not isinstance(error, OSError) and (entry := _unloadable(content.scouts or {}, "parts")) is not None:
+        if not isinstance(error, OSError) and (entry := _unloadable(content.halving or {}, "parts")) is not None:
             raise _refusal(*entry) from None
         if not isinstance(error, (OSError, RuntimeError)):  # torch raises a RuntimeError for a full disk
             raise

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.cost import smaller
 from trainonce.study.search import RUNGS, Search
-from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Scouted, Weighting, grid
+from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Weighting, grid
 from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
@@ -214,7 +214,7 @@ def split(text: str) -> list[str]:
 
 def usage(name: str) -> str:
     """How a plan is written."""
-    kind = {"scout": Scouted, "halving": Halved}.get(name, Learned)
+    kind = Halved if name == "halving" else Learned
     named = [field.name for field in dataclasses.fields(kind)] if PLANS[name].kind in OF_LEARNED else []
     by_name = ", ".join(f"{setting}=..." for setting in named) or "name=number, ..."
     words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: by_name}
@@ -300,16 +300,13 @@ def _units(task: Task, /, **settings: Any) -> list[Weighting]:
     return [_learned_weighting(task, {"units": "gradient", **settings})]
 
 
-def _with_branches(kind: type[Scouted | Halved]) -> Callable[..., list[Weighting]]:
-    def make(task: Task, /, **settings: Any) -> list[Weighting]:
-        names = [field.name for field in dataclasses.fields(kind)]
-        unknown = next((key for key in settings if key not in names), None)
-        if unknown is not None:
-            hint = did_you_mean(unknown, names)
-            raise ValueError(f"The plan {kind.kind!r} has the settings {quoted(names)}; got {unknown!r}.{hint}")
-        return [kind(**settings)]
-
-    return make
+def _halving(task: Task, /, **settings: Any) -> list[Weighting]:
+    names = [field.name for field in dataclasses.fields(Halved)]
+    unknown = next((key for key in settings if key not in names), None)
+    if unknown is not None:
+        hint = did_you_mean(unknown, names)
+        raise ValueError(f"The plan 'halving' has the settings {quoted(names)}; got {unknown!r}.{hint}")
+    return [Halved(**settings)]
 
 
 def _replay(task: Task, /, **settings: Any) -> list[Weighting]:
@@ -441,11 +438,8 @@ PLANS = {
         "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
     ),
     "units": PlanType("learned", _units, "gradient units in one run, as one-shot(units=gradient)"),
-    "scout": PlanType(
-        "learned", _with_branches(Scouted), "gradient units, with branches that lower a term where that is better"
-    ),
     "halving": PlanType(
-        "learned", _with_branches(Halved), "gradient units, begun with more and less of each term; the best goes on"
+        "learned", _halving, "gradient units, begun with far more and far less of each term; the best goes on"
     ),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),

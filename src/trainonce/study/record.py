@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 import trainonce
-from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Scouted, Weighting
+from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Weighting
 from trainonce.study.weightings.peers import Peer
 
 Status = Literal["done", "pruned", "diverged", "failed"]
@@ -56,7 +56,7 @@ class Record:
 
     ``total`` is what the weights summed to before they were divided by it; some peers, and gradient units, have
     another than 1.
-    ``answers``: what scouts asked and found, as :class:`trainonce.scouts.Answer` has it.
+    ``answers``: what the rounds of halving found, as :class:`trainonce.halving.Answer` has it.
     ``diverged``: it ended with a metric that is not finite, which counts as its result. ``failed``: it raised, or its
     process died; it will be run again.
     """
@@ -110,8 +110,6 @@ def read_weighting(content: Mapping[str, Any]) -> Weighting:
             return Fixed(tuple(fields["weights"]))
         case "learned":
             return _read_learned(fields)
-        case "scout":
-            return Scouted(**{**fields, "moments": tuple(fields["moments"])})
         case "halving":
             return Halved(**fields)
         case "replay":

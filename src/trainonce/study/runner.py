@@ -181,7 +181,6 @@ CORE = (
     "trainonce.history",
     "trainonce.optim",
     "trainonce.parameters",
-    "trainonce.scouts",
     "trainonce.study.study",
     "trainonce.units.settings",
 )

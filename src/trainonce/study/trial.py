@@ -68,7 +68,7 @@ class Trial:
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
         self.wasted = (0.0, 0.0)  # what earlier runs cost that no checkpoint holds and no record counts
         self._loadable: set[type] = set()  # of entries that a checkpoint was seen to hold
-        self.scouts: trainonce.Scouts | trainonce.Halving | None = None
+        self.halving: trainonce.Halving | None = None
 
     def criterion(
         self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
@@ -107,8 +107,8 @@ class Trial:
             self.wasted = read_spent(self.dir)
             for name in (layout.HISTORY, layout.CHECKPOINT):
                 (self.dir / name).unlink(missing_ok=True)
-        scouts = None if self._restored is None else self._restored.scouts  # its rows are fewer than its steps
-        rows = self.steps if scouts is None else int(scouts["rows"])
+        halving = None if self._restored is None else self._restored.halving  # its rows are fewer than its steps
+        rows = self.steps if halving is None else int(halving["rows"])
         self.history = trainonce.History(self.dir / layout.HISTORY, step=rows or None)
         attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
         trial = weakref.ref(self)
@@ -126,9 +126,9 @@ class Trial:
     # The loop, for plans that go back
 
     def loop(self, parts: Iterable[Part | torch.Generator], steps: int | None = None, first: int = 0) -> Iterator[int]:
-        """The steps of the training, for tasks that the plans ``scout`` and ``halving`` can train.
+        """The steps of the training, for tasks that the plan ``halving`` can train.
 
-        With these plans some steps come several times, from the same state and under different weights; with any other
+        With this plan some steps come several times, from the same state and under different weights; with any other
         they are ``range(first, steps)``. The batch of a step has to be the same whenever it comes.
 
         :param parts: What the training changes: model, optimizer, scheduler, all that has a ``state_dict``, and
@@ -141,30 +141,30 @@ class Trial:
         steps = self.total if steps is None else steps
         if steps is None:
             raise ValueError("trial.loop needs the number of steps: the task has no setting 'steps'.")
-        make = getattr(self._weighting, "scouts", None)
+        make = getattr(self._weighting, "halving", None)
         if make is None:
             return iter(range(first, steps))
         higher = self._task.direction == "maximize"
-        self.scouts = make(self._criterion, steps, list(parts), higher=higher)
-        if self._restored is not None and self._restored.scouts is not None:
-            self.scouts.load_state_dict(self._restored.scouts)
-        return iter(self.scouts)
+        self.halving = make(self._criterion, steps, list(parts), higher=higher)
+        if self._restored is not None and self._restored.halving is not None:
+            self.halving.load_state_dict(self._restored.halving)
+        return iter(self.halving)
 
     @property
     def is_branching(self) -> bool:
         """Whether these steps are tried out, and may be taken back. No training ends here, and no report counts."""
-        return self.scouts is not None and self.scouts.is_branching
+        return self.halving is not None and self.halving.is_branching
 
     @property
     def wants_score(self) -> bool:
-        """Whether the plan asks for :meth:`score` after this step. Only ``scout`` and ``halving`` ever do."""
-        return self.scouts is not None and self.scouts.wants_score
+        """Whether the plan asks for :meth:`score` after this step. Only ``halving`` ever does."""
+        return self.halving is not None and self.halving.wants_score
 
     def score(self, value: float) -> None:
         """Tell the task's metric on the selecting split, when :attr:`wants_score` asks for it."""
-        if self.scouts is None:
+        if self.halving is None:
             raise RuntimeError("trial.score is for the steps at which trial.wants_score is true.")
-        self.scouts.score(torchrun.broadcast(as_float("trial.score's value", value)))
+        self.halving.score(torchrun.broadcast(as_float("trial.score's value", value)))
 
     # Going on after an interruption
 
@@ -184,16 +184,16 @@ class Trial:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
         if not isinstance(state, Mapping):
             raise TypeError(f"trial.save needs a dict of what to keep, by name; got {type(state).__name__}.")
-        if not self._weighting.resumable or (self.scouts is not None and not self.scouts.can_save):
+        if not self._weighting.resumable or (self.halving is not None and not self.halving.can_save):
             return
         states = torchrun.gather(random_states.collect(self.device)) if random else []
         if not torchrun.is_first():
             return
         state = dict(state)
         self.history.flush()
-        scouts = None if self.scouts is None else {**self.scouts.state_dict(), "rows": self.history.mark()[0]}
-        content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states, scouts)
-        found = kinds(state if scouts is None else {"state": state, "scouts": scouts})
+        halving = None if self.halving is None else {**self.halving.state_dict(), "rows": self.history.mark()[0]}
+        content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states, halving)
+        found = kinds(state if halving is None else {"state": state, "halving": halving})
         if write_checkpoint(self.dir, content, check=not self._loadable or not found <= self._loadable):
             self._loadable |= found
             self.kept, self._kept_seconds = self.fraction, content.seconds
@@ -262,15 +262,15 @@ class Trial:
     @property
     def extent(self) -> float:
         """What a training that has ended took, in trainings: more than 1 where the plan repeated a part of it."""
-        return self.fraction if self.scouts is not None else 1.0
+        return self.fraction if self.halving is not None else 1.0
 
     @property
     def fraction(self) -> float:
         """The part of a full training that was done; 1 where its length is not known, more where steps came again."""
-        if self.scouts is not None:
-            return self.scouts.made / self.scouts.steps
-        if self._restored is not None and self._restored.scouts is not None:
-            return float(self._restored.scouts["made"] / self._restored.scouts["steps"])
+        if self.halving is not None:
+            return self.halving.made / self.halving.steps
+        if self._restored is not None and self._restored.halving is not None:
+            return float(self._restored.halving["made"] / self._restored.halving["steps"])
         reported = (self.reports[-1][0], self._task.epochs) if self.reports and self._task.epochs else (1, 1)
         done, total = (self.steps, self.total) if self.total else self._shown or reported
         return min(1.0, done / total) if total else 1.0

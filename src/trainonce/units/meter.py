@@ -57,7 +57,7 @@ class UnitMeter(StartingBuffers):
         for name in ("scale", "streak"):
             self.register_buffer(name, torch.empty((), dtype=dtype))
         self.register_buffer("risen", torch.empty(terms - 1, dtype=dtype), persistent=False)
-        self.register_buffer("asked", torch.empty(terms - 1, dtype=dtype))  # what scouts add to the exponents
+        self.register_buffer("asked", torch.empty(terms - 1, dtype=dtype))  # what halving adds to the exponents
         self.register_buffer("raw", torch.empty(terms - 1, dtype=dtype))  # 1 for terms that share nothing with the base
         self._place: list[Tensor] = []
         self._placed_for: object = None  # what the place depends on
@@ -251,7 +251,7 @@ class UnitMeter(StartingBuffers):
         return rule.ratios(self.norms, self.peaks, self.settings.blend, self.settings.limit)
 
     def factors(self) -> Tensor:
-        """The same for the sum: less for terms that are coming in, almost none for those that scouts dropped.
+        """The same for the sum: less for terms that are coming in, almost none for those that halving has lowered.
 
         A term whose gradient was 0 so far, or not finite, has no unit yet and waits with a factor of 0.
         """

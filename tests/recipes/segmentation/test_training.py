@@ -409,13 +409,13 @@ def test_a_full_disk_is_no_reason_to_lose_a_training(tmp_path, monkeypatch):
     assert not (folder / "network.pt").exists()
 
 
-@pytest.mark.parametrize("plan", ["one-shot(units=gradient)", "scout(moments=0.25)"])
-def test_gradient_units_and_scouts_train_the_recipe(tmp_path, plan):
+@pytest.mark.parametrize("plan", ["one-shot(units=gradient)", "halving(rounds=0.2,keep=1)"])
+def test_gradient_units_and_halving_train_the_recipe(tmp_path, plan):
     settings = TINY | {"check": False, "steps": 20, "evaluations": 0}
     study = Study(tasks.streets.using(**settings), tmp_path, seeds=[3]).add(plan)
     study.run(workers=0, show=False, device="cpu")
     (record,) = study.store.read().values()
     assert record.status == "done", record.error
     assert record.total != 1
-    assert record.fraction == (1.2 if plan.startswith("scout") else 1.0)
-    assert len(record.answers) == plan.startswith("scout")
+    assert record.fraction == (pytest.approx(1.4) if plan.startswith("halving") else 1.0)
+    assert len(record.answers) == plan.startswith("halving")

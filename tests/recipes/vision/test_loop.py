@@ -91,7 +91,7 @@ def test_a_resumed_loop_goes_on_where_the_checkpoint_was():
 
 
 def test_a_trial_may_go_back_in_its_steps_and_ask_for_scores():
-    class Scouting(Trial):
+    class GoingBack(Trial):
         steps = (0, 1, 2, 1, 2, 3)
         scored = ()
 
@@ -102,7 +102,7 @@ def test_a_trial_may_go_back_in_its_steps_and_ask_for_scores():
         def score(self, value):
             self.scored += (value,)
 
-    trial, count = Scouting(), Count()
+    trial, count = GoingBack(), Count()
     assert train(trial, count, steps=4) == (True, [1, 2, 3, 2, 3, 4])
     assert trial.scored == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
     assert trial.looped == [count]

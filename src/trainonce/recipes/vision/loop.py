@@ -59,7 +59,7 @@ def run_steps(
     every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
     batches, place = batches_after(first), first
     for done in trial.loop(parts.values(), settings.steps, first):
-        if done != place:  # a scout goes back
+        if done != place:  # halving goes back
             batches = batches_after(done)
         step, batch = next(batches)
         place = step

@@ -85,12 +85,12 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
             else:
                 metrics, not_finite = check_metrics(task, returned)
                 status = "diverged" if not_finite else "done"
-            if weighting.goes_back and trial.scouts is None:
+            if weighting.goes_back and trial.halving is None:
                 raise RuntimeError(
                     f"The plan {weighting.kind!r} goes back in the training, for which the task {task.name!r} has to "
                     "loop over trial.loop(...)."
                 )
-            if trial.scouts is not None and trial.scouts.is_branching and not trial.pruned:
+            if trial.halving is not None and trial.halving.is_branching and not trial.pruned:
                 raise RuntimeError(
                     f"The task {task.name!r} ended before the plan {weighting.kind!r} had chosen its weights. Leave "
                     "trial.loop(...) only where trial.is_branching is false."
@@ -133,7 +133,9 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         device=device_name(device),
         versions=versions(),
         warnings=warned,
-        answers=[] if trial is None or trial.scouts is None else [dataclasses.asdict(a) for a in trial.scouts.answers],
+        answers=[]
+        if trial is None or trial.halving is None
+        else [dataclasses.asdict(a) for a in trial.halving.answers],
         error=error,
     )
 

@@ -1,4 +1,4 @@
-"""What scouts asked during the trainings, and what was answered, in a sentence a plan."""
+"""With which weights the trainings of the plan halving went on, in a sentence a plan."""
 
 from __future__ import annotations
 
@@ -11,38 +11,15 @@ if TYPE_CHECKING:
     from trainonce.study.record import Record
     from trainonce.study.summary import Summary
 
-NO_CHANGE = "as it is"
-
 
 def branches(summary: Summary) -> list[str]:
-    """A sentence for each plan whose trainings had scouts."""
+    """A sentence for each plan whose trainings began with several weights."""
     found = []
     for row in summary.rows:
         records = [record for record in row.chosen.records.values() if record.answers]
         if records:
-            found.append(f"{row.plan}: {_answers(records)}")
+            found.append(f"{row.plan}: {_winners(records)}")
     return found
-
-
-def _answers(records: Sequence[Record]) -> str:
-    """What was changed, in how many trainings, and when.
-
-    Answers of different seeds count as the same where the change and the step are.
-    """
-    if all(record.weighting.kind == "halving" for record in records):
-        return _winners(records)
-    changes = Counter(
-        (answer["step"], answer["chosen"])
-        for record in records
-        for answer in record.answers
-        if answer["chosen"] != NO_CHANGE
-    )
-    asked = sorted({answer["step"] for record in records for answer in record.answers})
-    when = f"scouts asked after {_listed([str(step) for step in asked])} steps whether a term helps"
-    if not changes:
-        return f"{when}, and nothing was changed in any of {len(records)} trainings."
-    parts = [f"{count} went on {name} from step {step}" for (step, name), count in sorted(changes.items())]
-    return f"{when}. Of {len(records)} trainings, {_listed(parts)}."
 
 
 def _winners(records: Sequence[Record]) -> str:

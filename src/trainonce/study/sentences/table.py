@@ -110,7 +110,7 @@ def notes(summary: Summary) -> list[str]:
 
 
 def notices(summary: Summary) -> list[str]:
-    """What a reader of the table must know: other seeds, outliers, what scouts changed, controls that are left out."""
+    """What a reader of the table must know: other seeds, outliers, what halving chose, controls that are left out."""
     seeds = [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary)]
     return [*seeds, *branches(summary), *left_out(summary)]
 

@@ -13,4 +13,3 @@ from trainonce.study.weightings.fixed import Fixed as Fixed
 from trainonce.study.weightings.fixed import grid as grid
 from trainonce.study.weightings.halved import Halved as Halved
 from trainonce.study.weightings.learned import Learned as Learned
-from trainonce.study.weightings.scouted import Scouted as Scouted

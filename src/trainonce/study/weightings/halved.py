@@ -24,9 +24,10 @@ class Halved(Learned):
 
     init: float | Mapping[str, float] = 1.0
     units: str = "gradient"
-    factors: tuple[float, ...] = (1 / 4, 4.0)
-    rounds: tuple[float, ...] = (1 / 9,)
-    keep: tuple[int, ...] = (1,)
+    drift: float = 4.0
+    factors: tuple[float, ...] = (1 / 30, 30.0)
+    rounds: tuple[float, ...] = (1 / 36, 1 / 9, 1 / 3)
+    keep: tuple[int, ...] = (3, 2, 1)
     kind = "halving"
     goes_back = True
 
@@ -53,7 +54,7 @@ class Halved(Learned):
     def to_fields(self) -> dict[str, Any]:
         return super().to_fields() | {name: list(getattr(self, name)) for name in ("factors", "rounds", "keep")}
 
-    def scouts(
+    def halving(
         self,
         criterion: trainonce.CompositeLoss,
         steps: int,
