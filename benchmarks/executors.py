@@ -23,7 +23,9 @@ from trainonce.study import Study
 SEEDS = 4
 
 
-def wall(task: str, executor: str, trials: int, device: str | None, steps: int | None) -> float:
+def wall(
+    task: str, executor: str, trials: int, device: str | None, steps: int | None, workers: int | None = None
+) -> float:
     """Seconds from the first trial to the last record."""
     made = load_task(task)
     made = made if steps is None else made.using(steps=steps)
@@ -34,7 +36,9 @@ def wall(task: str, executor: str, trials: int, device: str | None, steps: int |
         study = Study(made, Path(folder) / "study", seeds=seeds)
         for ratio in ratios:
             study.add("fixed", 1.0, *[ratio] * (len(made.terms) - 1))
-        chosen = {"executor": "processes", "workers": 1} if executor == "one-by-one" else {"executor": executor}
+        chosen: dict[str, object] = {"executor": executor}
+        if executor in ("one-by-one", "processes"):
+            chosen = {"executor": "processes", "workers": 1 if executor == "one-by-one" else workers}
         began = time.perf_counter()
         study.run(**chosen, device=device, show=False, report=False, limit=None)  # type: ignore[arg-type]
         took = time.perf_counter() - began
@@ -50,6 +54,7 @@ def main() -> None:
     parser.add_argument("--executors", default="one-by-one,processes,stacked")
     parser.add_argument("--trials", default="1,8,32,128")
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--workers", type=int, help="of processes, where the default is one for a GPU")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -57,7 +62,7 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device.startswith("cuda") else f"CPU, {torch.get_num_threads()} threads"
     for executor in asked.executors.split(","):
         for trials in map(int, asked.trials.split(",")):
-            seconds = wall(asked.task, executor, trials, asked.device, asked.steps)
+            seconds = wall(asked.task, executor, trials, asked.device, asked.steps, asked.workers)
             row = {"task": asked.task, "executor": executor, "trials": trials, "seconds": round(seconds, 2)}
             row |= {"device": name, "torch": torch.__version__}
             print(json.dumps(row), flush=True)

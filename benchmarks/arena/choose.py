@@ -28,6 +28,8 @@ SCHEDULES: tuple[tuple[tuple[float, ...], tuple[int, ...]], ...] = (
     ((1 / 9,), (1,)),
     ((1 / 36, 1 / 9), (3, 1)),
     ((1 / 36, 1 / 9, 1 / 3), (3, 2, 1)),
+    ((1 / 18, 1 / 9, 1 / 3), (3, 2, 1)),
+    ((1 / 18, 1 / 6, 1 / 3), (3, 2, 1)),
     ((1 / 36, 1 / 9, 1 / 2), (3, 2, 1)),
     ((1 / 36, 1 / 9, 1 / 3), (5, 2, 1)),
     ((1.0,), (1,)),
@@ -35,10 +37,13 @@ SCHEDULES: tuple[tuple[tuple[float, ...], tuple[int, ...]], ...] = (
 
 
 def settings() -> Iterator[dict[str, Any]]:
-    for travel, factors, (rounds, keep) in itertools.product(points.DRIFTS, FACTORS, SCHEDULES):
+    for travel, factors, (rounds, keep), seat in itertools.product(points.DRIFTS, FACTORS, SCHEDULES, (False, True)):
+        if seat and len(keep) == 1:
+            continue  # it makes no difference
         each = factors if isinstance(factors, tuple) else (factors,)
         parts = [short(part) for n in each for part in (1 / n, n)]
-        yield {"travel": travel, "factors": parts, "rounds": [short(end) for end in rounds], "keep": list(keep)}
+        ends = [short(end) for end in rounds]
+        yield {"travel": travel, "factors": parts, "rounds": ends, "keep": list(keep), "seat": seat}
 
 
 def short(value: float) -> float:

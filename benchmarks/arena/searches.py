@@ -34,6 +34,7 @@ HALVING: dict[str, Any] = {
     "factors": [float(f"{factor:.6g}") for factor in halving.FACTORS],
     "rounds": [float(f"{end:.6g}") for end in halving.ROUNDS],
     "keep": list(halving.KEEP),
+    "seat": True,  # of the training as it is
 }
 
 
@@ -55,14 +56,23 @@ def asha(curves: Sequence[Sequence[float | None]], higher: bool) -> Found:
 
 
 def halve(
-    curves: Sequence[Sequence[float | None]], higher: bool, rounds: Sequence[float], keep: Sequence[int]
+    curves: Sequence[Sequence[float | None]],
+    higher: bool,
+    rounds: Sequence[float],
+    keep: Sequence[int],
+    seat: bool = False,
 ) -> Found:
-    """After each round, which ends at a part of the training, so many go on. Curves are evenly spaced over a run."""
+    """After each round, which ends at a part of the training, so many go on. Curves are evenly spaced over a run.
+
+    :param seat: Whether the first stays until the last round, unless it has no score.
+    """
     left, cost, before = list(range(len(curves))), 0.0, 0.0
     for end, count in zip(rounds, keep, strict=True):
         cost += len(left) * (end - before)
         before = end
-        left = sorted(left, key=lambda i: -_worth(_at(curves[i], end), higher))[:count]
+        worth = {i: _worth(_at(curves[i], end), higher) for i in left}
+        stays = seat and count > 1 and worth.get(0, -math.inf) > -math.inf
+        left = sorted(left, key=lambda i: (stays and i == 0, worth[i]), reverse=True)[:count]
     return Found(left[0], round(cost + len(left) * (1 - before), 3))
 
 
@@ -104,7 +114,13 @@ def from_units(
     for group in groups.values():
         if set(group) >= set(names):
             trials = [group[name] for name in names]
-            best = halve([trial["curve"] for trial in trials], higher, settings["rounds"], settings["keep"])
+            best = halve(
+                [trial["curve"] for trial in trials],
+                higher,
+                settings["rounds"],
+                settings["keep"],
+                settings.get("seat", False),
+            )
             found.append({**_summary("halving", trials, best), "settings": dict(settings)})
     return found
 

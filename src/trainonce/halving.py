@@ -26,8 +26,9 @@ __all__ = ["Answer", "Halving"]
 
 #: Chosen in the arena, with a drift of 4 (docs/results/arena.md).
 FACTORS = (1 / 30, 30.0)
-ROUNDS = (1 / 36, 1 / 9, 1 / 3)
+ROUNDS = (1 / 18, 1 / 9, 1 / 3)
 KEEP = (3, 2, 1)
+AS_IT_IS = "as it is"
 UNTOLD = "halving.wants_score asked for a score that halving.score was not given."
 
 
@@ -55,8 +56,9 @@ class Halving:
 
     Iterate over it in place of ``range(steps)``. The training begins once in gradient units as they are, and once for
     each auxiliary term and each factor with so much more or less of that term. At the end of each round
-    :attr:`wants_score` asks for a score on held-out data, and the best go on from where they were. So the first steps
-    come several times, with the same batches; the last part of the training comes once.
+    :attr:`wants_score` asks for a score on held-out data, and the best go on from where they were. The training as it
+    is stays until the last round, whatever its score: some terms cost at first and help later. So the first steps come
+    several times, with the same batches; the last part of the training comes once.
 
     The states of those that go on are kept in memory, on the device, and that of the start.
 
@@ -68,7 +70,7 @@ class Halving:
     :param higher: Whether a higher score is better.
     :param factors: By what the weight of each auxiliary term is multiplied, one at a time.
     :param rounds: When each round ends, as a part of the training.
-    :param keep: How many go on after each; after the last one 1.
+    :param keep: How many go on after each, with the training as it is; after the last one 1.
 
     >>> import torch, trainonce
     >>> model = torch.nn.Linear(2, 1)
@@ -199,17 +201,24 @@ class Halving:
         assert start is not None
         if self._history is not None and self._mark is not None:
             start.rows = self._history.rewind(self._mark)
-        ranked = sorted([*self._best, start], key=lambda one: self._worth(one.name), reverse=True)
+        ranked = sorted([*self._best, start], key=self._rank, reverse=True)
         self._best = ranked[: self.keep[self._round]]
         if any(one is start for one in self._best):
             start.state = self._states.save()
+
+    def _rank(self, start: Start) -> tuple[bool, float]:
+        """Higher goes on first: before the last round what is as it is, then by the score."""
+        worth = self._worth(start.name)
+        has_seat = start.name == AS_IT_IS and self.keep[self._round] > 1 and worth > -math.inf
+        return has_seat, worth
 
     def _worth(self, name: str) -> float:
         score = self._scores[name]
         return -math.inf if not math.isfinite(score) else score if self.higher else -score
 
     def _close_round(self) -> None:
-        self.answers.append(Answer(self.done, dict(self._scores), self._best[0].name))
+        chosen = max(self._best, key=lambda start: self._worth(start.name))
+        self.answers.append(Answer(self.done, dict(self._scores), chosen.name))
         self._waiting, self._best, self._scores = self._best, [], {}
         self._round += 1
         self._first = None
@@ -253,7 +262,7 @@ def starts(terms: Sequence[str], factors: Sequence[float], asked: Sequence[float
     if not factors or len(names) < len(factors):
         raise ValueError(f"The factors of Halving must be different positive numbers other than 1; got {factors!r}.")
     now = list(asked or [0.0] * (len(terms) - 1))
-    yield Start("as it is", now)
+    yield Start(AS_IT_IS, now)
     for (i, term), factor in itertools.product(enumerate(terms[1:]), factors):
         yield Start(change_name(term, factor), [*now[:i], now[i] + math.log(factor), *now[i + 1 :]])
 

@@ -95,7 +95,7 @@ def test_halving_leaves_one_record_a_seed_and_shares_the_trainings(arena):
     assert sum(count for count, _ in trained) == 1 + 2 * (1 + 4)  # at the last layer; two factors of two terms
     chosen = [record for record in found if record["rule"] == "halving"]
     assert {(r["settings"]["travel"], r["seed"]): r["cost"] for r in chosen} == dict.fromkeys(
-        itertools.product((0.0, 4.0), (0, 1)), 1.5
+        itertools.product((0.0, 4.0), (0, 1)), 1.556
     )
     assert call(*given) == ([], found)
     assert {name_of(record) for record in chosen} == {"halving", "halving travel=0"}
@@ -105,6 +105,14 @@ def test_halving_on_a_table():
     """The best at first falls behind in the second round; what is best in the end was left out."""
     curves = [[9.0] + [1.0] * 17, [8.0] * 18, [7.0] * 18, [1.0] * 2 + [99.0] * 16]
     assert searches.halve(curves, True, (1 / 18, 1 / 9), (3, 1)) == searches.Found(1, round((4 + 3 + 16) / 18, 3))
+
+
+def test_the_first_has_a_seat_until_the_last_round():
+    late, other, third = [0.0] * 2 + [9.0] * 16, [5.0] * 18, [4.0] * 18
+    rounds, keep = (1 / 18, 1 / 9, 1 / 3), (2, 2, 1)
+    assert searches.halve([late, other, third], True, rounds, keep).best == 1
+    assert searches.halve([late, other, third], True, rounds, keep, seat=True).best == 0
+    assert searches.halve([[None] * 18, other, third], True, rounds, keep, seat=True).best == 1
 
 
 def test_asha_on_a_table():

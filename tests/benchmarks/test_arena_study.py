@@ -44,7 +44,7 @@ def test_halving_in_the_study_is_what_the_arena_reads_from_full_trainings(tmp_pa
     (record,) = study.store.read_all()
     stack = Stack(arena, points.halved(len(task.terms) - 1, points.TRAVEL), [3], variant=Variant(steps=36))
     curves = stack.train().curve[0].tolist()
-    found = searches.halve(curves, arena.higher, halving.ROUNDS, halving.KEEP)
+    found = searches.halve(curves, arena.higher, halving.ROUNDS, halving.KEEP, seat=True)
     names = [start.name for start in halving.starts(task.terms, halving.FACTORS)]
     assert record.answers[-1]["chosen"] == names[found.best]
     assert record.fraction == pytest.approx(found.cost, abs=1e-3)

@@ -26,7 +26,7 @@ class Halved(Learned):
     units: str = "gradient"
     drift: float = 4.0
     factors: tuple[float, ...] = (1 / 30, 30.0)
-    rounds: tuple[float, ...] = (1 / 36, 1 / 9, 1 / 3)
+    rounds: tuple[float, ...] = (1 / 18, 1 / 9, 1 / 3)
     keep: tuple[int, ...] = (3, 2, 1)
     kind = "halving"
     goes_back = True
