@@ -75,6 +75,29 @@ def test_one_that_was_behind_at_first_can_win():
     assert made[1].meter.asked.tolist() == [0, 0]
 
 
+def test_the_training_as_it_is_stays_until_the_last_round():
+    """Worst in all rounds but the last, it is still there to win."""
+    made = make()
+    halving = halving_of(made, rounds=(0.1, 0.2, 0.3), keep=(3, 2, 1))
+
+    def score(criterion):
+        wanted = (0.1, 1.0) if len(halving.answers) < 2 else (1.0, 1.0)
+        return -1e9 if len(halving.answers) < 2 and not criterion.meter.asked.any() else prefer(*wanted)(criterion)
+
+    loop(made, batches(STEPS), halving, score)
+    assert [answer.chosen for answer in halving.answers] == ["with twice at 1/10"] * 2 + ["as it is"]
+    assert [len(answer.scores) for answer in halving.answers] == [5, 3, 2]
+    assert all("as it is" in answer.scores for answer in halving.answers)
+
+
+def test_a_training_that_diverged_as_it_is_makes_room():
+    made = make()
+    halving = halving_of(made, rounds=(0.1, 0.2, 0.3), keep=(3, 2, 1))
+    loop(made, batches(STEPS), halving, lambda c: prefer(0.1, 1.0)(c) if c.meter.asked.any() else float("nan"))
+    assert "as it is" not in halving.answers[1].scores
+    assert len(halving.answers[1].scores) == 3
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_one_that_diverged_does_not_go_on(bad):
     made = make()

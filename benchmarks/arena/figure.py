@@ -1,6 +1,6 @@
 """Draw cost against mean regret of every rule and search, one panel for each group of tasks.
 
-python -m benchmarks.arena.figure docs/results/data/arena/judged.jsonl.xz --out docs/results/figures/arena.png
+python -m benchmarks.arena.figure docs/results/data/arena/{judged,halving,judging}.jsonl.xz --out arena.png
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 OURS, PRINTED, FIXED = COLOURS["learned"], COLOURS["control"], COLOURS["fixed"]
 PEER, SEARCH = COLOURS["peer"], COLOURS["search"]
+#: The setting of halving that the judging tasks judged; its first round was shorter, and no start had a seat.
+JUDGED_ROUNDS = "rounds=0.0277778/0.111111/0.333333"
 #: Of each rule that is drawn: its name in the figure, colour and marker.
 LOOK = {
     "units": ("gradient units", OURS, "o"),
     "units travel=4": ("units + drift", OURS, "s"),
     "halving": ("units + drift + halving", OURS, "*"),
-    "halving travel=0": ("units + halving", OURS, "D"),
+    f"halving {JUDGED_ROUNDS}": ("the same, as it was judged", OURS, "p"),
     "printed": ("printed rule", PRINTED, "P"),
     "printed init=0.1": ("printed, init 0.1", PRINTED, "X"),
     "uniform": ("equal weights", FIXED, "s"),
@@ -56,7 +58,10 @@ def draw(rows: Sequence[Row], groups: dict[str, tuple[str, ...]]) -> Figure:
         axes.set_xlabel("cost, in trainings")
     panels[0].set_ylabel("mean regret against the best grid point")
     shown = {label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    panels[-1].legend(shown.values(), shown.keys(), fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    labels = [label for label, _, _ in LOOK.values() if label in shown]
+    panels[-1].legend(
+        [shown[label] for label in labels], labels, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1)
+    )
     return figure
 
 
@@ -92,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FIGURE")
     options = parser.parse_args(arguments)
     rows = score([r for file in options.files for r in records.read(file)], lambda name: tasks.get(name).higher)
-    groups = {"choosing half, 7 tasks": split.CHOOSING, "judging half, 8 tasks": split.JUDGED}
+    groups = {"15 tasks that chose": (*split.CHOOSING, *split.JUDGED), "8 tasks that judged": split.JUDGING}
     draw(rows, groups).savefig(options.out, dpi=150)
 
 

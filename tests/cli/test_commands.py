@@ -450,3 +450,12 @@ def test_a_file_that_the_task_imports_is_edited_and_its_trials_run_again(tmp_pat
     assert "Changed since the last run: shift.py. Earlier trials are kept, and not used." in again
     assert "Changed" not in first
     assert both == [found[0], pytest.approx(found[0] + 100)]
+
+
+def test_a_comparison_that_names_no_plans_has_halving_where_the_task_can_go_back(capsys):
+    assert run("compare", "digits", "--dry-run") == 0
+    assert "halving" in capsys.readouterr().out
+    assert run("compare", TASK, "--dry-run") == 0
+    text = capsys.readouterr().out
+    assert "units" in text
+    assert "halving" not in text

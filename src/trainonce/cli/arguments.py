@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
         "same command goes on where it was.",
     )
     _task_arguments(one, ", or a study file: study.toml")
-    default = f"(default: {' '.join(PLANS)})"
+    default = f"(default: {' '.join(PLANS)}; and halving, if the task has trial.loop)"
     one.add_argument(
         "--plans",
         action="extend",

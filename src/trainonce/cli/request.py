@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trainonce.study import Record, Study, Task
 
-#: The plans of a comparison that names none.
+#: The plans of a comparison that names none; before them halving, of tasks that loop over ``trial.loop``.
 PLANS = ("units", "one-shot", "grid", "uniform", "base", "final", "replay")
 
 
@@ -54,14 +54,17 @@ class Request:
         return f"seed{'s' * (len(seeds) > 1)} {shown}"
 
 
-def read_request(asked: argparse.Namespace, given: Sequence[str], seeds: list[int], suffix: str = "") -> Request:
-    """The request of a command; what needs no task is checked first, since a task may take seconds to load."""
-    texts = [text for argument in given for text in plans.separate(argument)]
+def read_request(asked: argparse.Namespace, given: Sequence[str] | None, seeds: list[int], suffix: str = "") -> Request:
+    """The request of a command; what needs no task is checked first, since a task may take seconds to load.
+
+    :param given: The plans as texts; None for those of a comparison that names none.
+    """
+    texts = [text for argument in (PLANS if given is None else given) for text in plans.separate(argument)]
     if not texts:
         raise Problem(f"There is no plan to compare: name some, such as --plans {' '.join(PLANS[:3])}.")
     plans.check_names(texts)
     task = with_settings(load_task(asked.task), asked).over(asked.ranks)
-    made = [plans.parse(text, task) for text in texts]
+    made = [plans.parse(text, task) for text in ([*["halving"] * task.goes_back, *texts] if given is None else texts)]
     plans.check_different(made)
     return Request(task, made, seeds, folder(asked, task, suffix))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainonce.cli import cost_check
 from trainonce.cli.commands import check_study, drop, dropped_names, print_summary, show_drop, write_report
 from trainonce.cli.problem import Problem
-from trainonce.cli.request import PLANS, folder, read_request
+from trainonce.cli.request import folder, read_request
 from trainonce.cli.settings_argument import with_settings
 from trainonce.cli.task_argument import load_task
 from trainonce.errors import SameFailureError
@@ -30,7 +30,7 @@ def compare(asked: argparse.Namespace) -> int:
     if asked.drop and not asked.plans:
         return _show_without(asked)
     seeds = list(range(asked.seeds or SEEDS)) if not isinstance(asked.seeds, list) else asked.seeds
-    request = read_request(asked, asked.plans or PLANS, seeds)
+    request = read_request(asked, asked.plans or None, seeds)
     _check_drop(asked, request)
     if not asked.no_report and not asked.dry_run:
         _check_report(asked)

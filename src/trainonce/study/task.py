@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -76,6 +77,13 @@ class Task(Splits):
     def about(self) -> str:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the function loops over ``trial.loop``, by its source: then the plan ``halving`` can train it."""
+        with contextlib.suppress(OSError, TypeError):  # of functions without a source
+            return "trial.loop(" in inspect.getsource(self.function)
+        return False
 
     @property
     def steps(self) -> int | None:
