@@ -1,6 +1,7 @@
 """Successive halving in a plain training loop: which steps come, what is kept, what goes on."""
 
 import copy
+import math
 import random
 
 import pytest
@@ -207,6 +208,54 @@ def test_a_saved_training_goes_on_as_if_it_had_not_been_stopped(stop):
     assert again.answers == complete.answers
 
 
+def drifting(made, data, halving, score, *, late):
+    """A loop with a held-out loss, told before or after the criterion."""
+    model, criterion, optimizer = made
+    held = [x + 0.5 for x in batches(7)]
+
+    def loss():
+        return model(held[criterion.meter.steps % 7])[TERMS[0]]
+
+    for step in halving:
+        optimizer.zero_grad()
+        if not late:
+            criterion.held_out(loss)
+        criterion(model(data[step])).backward()
+        if late:
+            criterion.held_out(loss)
+        optimizer.step()
+        if getattr(halving, "wants_score", False):
+            halving.score(score(criterion))
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("asked", [(1.0, 1.0), (0.1, 1.0), (1.0, 10.0)])
+def test_the_drift_of_what_goes_on_is_that_of_the_training_alone(asked, late):
+    data, drift = batches(STEPS), trainonce.HeldOut(travel=8.0, steps=STEPS)
+    made, alone = make(signal=drift), make(signal=drift)
+    drifting(made, data, halving_of(made), prefer(*asked), late=late)
+    alone[1].meter.asked.copy_(torch.tensor(asked).log())
+    drifting(alone, data, range(STEPS), None, late=late)
+    assert alone[1].exponents.abs().max() > 0.1
+    assert torch.equal(made[1].exponents, alone[1].exponents)
+    for a, b in zip(made[0].parameters(), alone[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_drift_counts_what_was_asked():
+    """A term with 30 times the weight is nearly all of the mean, and so hardly drifts away from it."""
+    moved = {}
+    for factor in (1.0, 30.0):
+        made = _, criterion, _ = make(signal=trainonce.HeldOut(travel=8.0, steps=STEPS))
+        criterion.meter.asked.fill_(0.0)
+        criterion.meter.asked[0] = math.log(factor)
+        shares = criterion.shares
+        assert shares[1].item() == pytest.approx(factor / (2 + factor))
+        drifting(made, batches(STEPS)[:10], range(10), None, late=False)
+        moved[factor] = criterion.exponents[0].abs().item()
+    assert moved[30.0] < 0.5 * moved[1.0]
+
+
 # Misuse
 
 
@@ -232,6 +281,24 @@ def test_a_score_that_is_not_given_or_not_asked_for():
         halving_of(make()).score(1.0)
 
 
+def test_a_state_of_other_settings_is_refused():
+    halving = halving_of(make())
+    state = halving.state_dict()
+    halving.load_state_dict(state)
+    for options in ({"rounds": (0.1, 0.2)}, {"factors": (0.1, 20.0)}, {"keep": (3, 1)}):
+        with pytest.raises(ValueError, match="This state is of another Halving"):
+            halving_of(make(), **options).load_state_dict(state)
+    with pytest.raises(ValueError, match="This state is of another Halving"):
+        halving.load_state_dict({})
+
+
+def test_it_needs_an_attached_criterion():
+    model, criterion, optimizer = make()
+    criterion.attachment.remove()
+    with pytest.raises(ValueError, match="Halving needs a criterion that is attached"):
+        Halving(criterion, STEPS, [model, optimizer], higher=True)
+
+
 def test_it_needs_units_that_the_loss_does_not_move_and_the_optimizer():
     for options in ({"units": "raw"}, {"signal": "loss"}):
         with pytest.raises(ValueError, match="Halving needs a criterion with units='gradient'"):
@@ -249,6 +316,10 @@ def test_it_needs_units_that_the_loss_does_not_move_and_the_optimizer():
     [
         ({"factors": ()}, "different positive numbers other than 1"),
         ({"factors": (2.0, -1.0)}, "different positive numbers other than 1"),
+        ({"factors": 10.0}, "different positive numbers other than 1"),
+        ({"factors": (1e-310,)}, "different positive numbers other than 1"),
+        ({"rounds": 0.1}, "are tuples; got 0.1"),
+        ({"keep": (2, True)}, "in the end 1"),
         ({"factors": (10.01, 10.04)}, "different positive numbers other than 1"),  # both would be called 10
         ({"keep": (2,)}, r"ever fewer and in the end 1; got \[2\] for the rounds \[0.1, 0.3\]"),
         ({"keep": (2, 2)}, "in the end 1"),

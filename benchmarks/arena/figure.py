@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OURS, PRINTED, FIXED = COLOURS["learned"], COLOURS["control"], COLOURS["fixed"]
 PEER, SEARCH = COLOURS["peer"], COLOURS["search"]
 #: The setting of halving that the judging tasks judged; its first round was shorter, and no start had a seat.
-JUDGED_ROUNDS = "rounds=0.0277778/0.111111/0.333333"
+JUDGED_ROUNDS = "rounds=0.0277778/0.111111/0.333333 seat=False"
 #: Of each rule that is drawn: its name in the figure, colour and marker.
 LOOK = {
     "units": ("gradient units", OURS, "o"),

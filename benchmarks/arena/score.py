@@ -143,6 +143,8 @@ def name_of(record: Record) -> str:
     """The rule with those settings that are not its defaults; a record leaves out what is switched off."""
     rule = RULES.get(record["rule"])
     settings = {**rule.off, **record["settings"]} if rule else record["settings"]
+    if record["rule"] == "halving":
+        settings = {**settings, "seat": settings.get("seat", False)}  # the first records do not say
     defaults = rule.defaults if rule else HALVING if record["rule"] == "halving" else {}
     shown = {name: value for name, value in settings.items() if defaults.get(name, ...) != value}
     return " ".join([record["rule"], *(f"{name}={_text(value)}" for name, value in shown.items())])

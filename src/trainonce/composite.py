@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from trainonce.attachment import Attachment
     from trainonce.history import Tally
     from trainonce.terms import Losses, Present
+    from trainonce.units.meter import Place
+
+    Carried = tuple[Callable[[], Tensor] | None, Place | None]
 
 NonFinite = Literal["propagate", "skip", "raise"]
 
@@ -310,9 +313,16 @@ class CompositeLoss(nn.Module):
 
     # What the attachment and the health checks use; not for users
 
-    def _forget_calls(self) -> None:
-        """Drop what was meant for the next call, of a training that goes back."""
-        self._call_state.places, self._call_state.held_out = (), None
+    def _carried(self) -> Carried:
+        """What this call leaves for the next and no checkpoint holds, of a training that goes back."""
+        return self._call_state.held_out, None if self.meter is None else self.meter.place
+
+    def _carry_on(self, carried: Carried) -> None:
+        """Go on as after the call that left this."""
+        held_out, place = carried
+        self._call_state.places, self._call_state.held_out = (), held_out
+        if self.meter is not None:
+            self.meter.place = place
 
     def _bind(self, attachment: Attachment, tally: Tally | None) -> None:
         """Become attached: the exponents get gradients if they are learned, and each call's losses go to ``tally``."""
@@ -380,7 +390,8 @@ class CompositeLoss(nn.Module):
     @property
     def shares(self) -> Tensor:
         """The current weights of the losses in their units, which sum to 1; with raw units, :attr:`weights`."""
-        return functional.weights(self._full_exponents())
+        asked = 0.0 if self.meter is None else self.meter.asked
+        return functional.weights(self._full_exponents() + asked)
 
     @property
     def units(self) -> Tensor:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trainonce.composite import CompositeLoss
+    from trainonce.composite import Carried, CompositeLoss
     from trainonce.history import History
     from trainonce.states import Part, State
 
@@ -43,12 +43,20 @@ class Answer:
 
 @dataclasses.dataclass
 class Start:
-    """One of the weights that are tried. ``asked`` is added to the exponents; ``state`` is None in the first round."""
+    """One of the weights that are tried. ``asked`` is added to the exponents; ``state`` is None in the first round.
+
+    ``carried``: what the criterion has from its last call for the next one, which is in no checkpoint.
+    """
 
     name: str
     asked: list[float]
     state: State = None
     rows: Tensor | None = None
+    carried: Carried = (None, None)
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        return {name: value for name, value in vars(self).items() if name != "carried"}
 
 
 class Halving:
@@ -63,7 +71,7 @@ class Halving:
     The states of those that go on are kept in memory, on the device, and that of the start.
 
     :param criterion: A :class:`CompositeLoss` in gradient units, attached.
-    :param steps: The length of the training.
+    :param steps: The length of the training, in steps of the optimizer: gradients do not go back.
     :param parts: What the training changes, besides the criterion: model, optimizer, scheduler, and whatever else has a
         ``state_dict``, and generators that batches are drawn with. The random states of torch, Python and numpy are
         kept in any case. What is in none of them does not go back: make a loader anew where the step goes back.
@@ -104,7 +112,7 @@ class Halving:
     ) -> None:
         if criterion.meter is None or criterion.learned:
             raise ValueError("Halving needs a criterion with units='gradient', whose weights the loss does not move.")
-        self._states = States(parts, criterion, "Halving")
+        self._states = States(parts, criterion)
         self._ends = round_ends(steps, rounds, keep)
         self.criterion, self.steps, self.higher, self.keep = criterion, steps, higher, tuple(keep)
         self.answers: list[Answer] = []
@@ -112,10 +120,12 @@ class Halving:
         self.made = 0  # steps in all
         self._round = 0
         self._waiting = list(starts(criterion.terms, factors, criterion.meter.asked.tolist()))
+        self._names = [start.name for start in self._waiting]
         self._running: Start | None = None
         self._best: list[Start] = []  # of those that have run in this round, best first
         self._scores: dict[str, float] = {}
         self._first: State = None  # before the first step
+        self._first_carried: Carried = (None, None)
         self._mark: tuple[int, int] | None = None  # of the history, likewise
         self._rows: Tensor | None = None  # of what was under way when it was saved
         self._begun = self._wanted = False
@@ -126,7 +136,7 @@ class Halving:
         if self._wanted:
             raise RuntimeError(UNTOLD)
         if not self._begun:
-            self._begun, self._first = True, self._states.save()
+            self._begun, self._first, self._first_carried = True, self._states.save(), self.criterion._carried()
             self._mark = None if self._history is None else self._history.mark()
         if self._history is not None and self._mark is not None and self._rows is not None:
             self._history.rewind(self._mark)
@@ -169,7 +179,10 @@ class Halving:
 
     @property
     def wants_score(self) -> bool:
-        """Whether :meth:`score` is to be called after this step."""
+        """Whether :meth:`score` is to be called after this step.
+
+        What computing the score draws of random numbers is drawn from those of the training.
+        """
         return self._wanted
 
     def score(self, value: float) -> None:
@@ -186,11 +199,13 @@ class Halving:
         return None if self.criterion.attachment is None else self.criterion.attachment.history
 
     def _go_to(self, start: Start) -> None:
-        self._states.load(self._first if start.state is None else start.state)
+        fresh = start.state is None
+        self._states.load(self._first if fresh else start.state)
+        self.criterion._carry_on(self._first_carried if fresh else start.carried)
         set_asked(self.criterion, start.asked)
         if self._history is not None and start.rows is not None:
             self._history.extend(start.rows)
-        self._running, start.state, start.rows = start, None, None
+        self._running, start.state, start.rows, start.carried = start, None, None, (None, None)
 
     def _rows_so_far(self) -> Tensor | None:
         return None if self._history is None or self._mark is None else self._history.since(self._mark)
@@ -204,7 +219,7 @@ class Halving:
         ranked = sorted([*self._best, start], key=self._rank, reverse=True)
         self._best = ranked[: self.keep[self._round]]
         if any(one is start for one in self._best):
-            start.state = self._states.save()
+            start.state, start.carried = self._states.save(), self.criterion._carried()
 
     def _rank(self, start: Start) -> tuple[bool, float]:
         """Higher goes on first: before the last round what is as it is, then by the score."""
@@ -234,6 +249,7 @@ class Halving:
             raise RuntimeError("This is no step to save at: wait until halving.can_save is true.")
         return {
             **{name: getattr(self, name) for name in ("done", "made", "steps")},
+            "settings": self._settings(),
             "begun": self._begun,
             "first": self._first,
             "round": self._round,
@@ -241,12 +257,21 @@ class Halving:
             "history": None if self._running is None else self._rows_so_far(),
             "answers": [dataclasses.asdict(answer) for answer in self.answers],
             "mark": None if self._mark is None else list(self._mark),
-            "running": None if self._running is None else vars(self._running).copy(),
-            "waiting": [vars(start).copy() for start in self._waiting],
-            "best": [vars(start).copy() for start in self._best],
+            "running": None if self._running is None else self._running.kept(),
+            "waiting": [start.kept() for start in self._waiting],
+            "best": [start.kept() for start in self._best],
         }
 
+    def _settings(self) -> dict[str, Any]:
+        """What a state depends on."""
+        found = {"steps": self.steps, "terms": list(self.criterion.terms), "starts": self._names}
+        return found | {"rounds": self._ends, "keep": list(self.keep), "higher": self.higher}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.get("settings") != self._settings():
+            raise ValueError(
+                "This state is of another Halving: make it with the same terms, steps, factors, rounds, keep, higher."
+            )
         self.done, self.made, self._begun = state["done"], state["made"], state["begun"]
         self._round, self._first, self._rows = state["round"], state["first"], state["history"]
         self._scores, self._wanted = dict(state["scores"]), False
@@ -258,8 +283,11 @@ class Halving:
 
 def starts(terms: Sequence[str], factors: Sequence[float], asked: Sequence[float] = ()) -> Iterator[Start]:
     """Each of the weights to begin with; first those of the units, with what was asked of them before."""
-    names = {change_name("", factor) for factor in factors if is_positive(factor) and factor != 1}
-    if not factors or len(names) < len(factors):
+    each = factors if isinstance(factors, (tuple, list)) else ()
+    names = {
+        change_name("", factor) for factor in each if is_positive(factor) and 1e-30 < factor < 1e30 and factor != 1
+    }
+    if not each or len(names) < len(each):
         raise ValueError(f"The factors of Halving must be different positive numbers other than 1; got {factors!r}.")
     now = list(asked or [0.0] * (len(terms) - 1))
     yield Start(AS_IT_IS, now)
@@ -273,9 +301,11 @@ def round_ends(steps: int, rounds: Sequence[float], keep: Sequence[int]) -> list
     >>> round_ends(1000, (0.1, 0.5), (2, 1))
     [100, 500]
     """
-    if steps < 1:
-        raise ValueError(f"Halving needs the number of steps of the training; got {steps}.")
-    whole = all(isinstance(count, int) for count in keep)
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"Halving needs the number of steps of the training; got {steps!r}.")
+    if not isinstance(rounds, (tuple, list)) or not isinstance(keep, (tuple, list)):
+        raise ValueError(f"The rounds of Halving, and how many go on, are tuples; got {rounds!r} and {keep!r}.")
+    whole = all(isinstance(count, int) and not isinstance(count, bool) for count in keep)
     if len(rounds) != len(keep) or not whole or list(keep)[-1:] != [1] or list(keep) != sorted(keep, reverse=True):
         raise ValueError(
             f"Halving needs, for each round, how many go on, ever fewer and in the end 1; got {list(keep)!r} for the "

@@ -27,13 +27,10 @@ class Part(Protocol):
 
 
 class States:
-    """Keeps and puts back the states of all parts of a training, the criterion's and the random ones among them.
+    """Keeps and puts back the states of all parts of a training, the criterion's and the random ones among them."""
 
-    :param owner: Whose parts they are, for errors.
-    """
-
-    def __init__(self, parts: Iterable[Part | torch.Generator], criterion: CompositeLoss, owner: str) -> None:
-        checked = _checked(parts, criterion, owner)
+    def __init__(self, parts: Iterable[Part | torch.Generator], criterion: CompositeLoss) -> None:
+        checked = _checked(parts, criterion)
         self._parts = [*(part for part in checked if part is not criterion), criterion]
         self._criterion = criterion
 
@@ -48,29 +45,32 @@ class States:
             else:
                 part.load_state_dict(copy.deepcopy(state))
         random_states.put_back(random, self._device)
-        self._criterion._forget_calls()
 
     @property
     def _device(self) -> torch.device:
         return self._criterion.exponents.device
 
 
-def _checked(parts: object, criterion: CompositeLoss, owner: str) -> list[Part | torch.Generator]:
+def _checked(parts: object, criterion: CompositeLoss) -> list[Part | torch.Generator]:
     """The parts as a list, or an error that says what is missing or cannot be put back."""
     if isinstance(parts, torch.nn.Module) or not isinstance(parts, Iterable):
-        raise TypeError(f"{owner} takes a list of parts, such as [model, optimizer]; got {type(parts).__name__}.")
+        raise TypeError(f"Halving takes a list of parts, such as [model, optimizer]; got {type(parts).__name__}.")
     found: list[Any] = list(parts)
     for part in found:
         if not isinstance(part, torch.Generator) and not hasattr(part, "load_state_dict"):
-            raise TypeError(f"{owner} takes parts with a state_dict, or generators; got {type(part).__name__}.")
+            raise TypeError(f"Halving takes parts with a state_dict, or generators; got {type(part).__name__}.")
     attachment = criterion.attachment
-    if attachment is not None and not any(part is attachment.optimizer for part in found):
-        raise ValueError(f"The parts of {owner} lack the optimizer: it would not go back with the model. Add it.")
-    trained = {id(p) for p in (attachment.model_parameters() if attachment is not None else ())}
+    if attachment is None:
+        raise ValueError(
+            "Halving needs a criterion that is attached: call trainonce.attach(optimizer, criterion) first."
+        )
+    if not any(part is attachment.optimizer for part in found):
+        raise ValueError("The parts of Halving lack the optimizer: it would not go back with the model. Add it.")
+    trained = {id(p) for p in attachment.model_parameters()}
     known = {id(p) for part in found if isinstance(part, torch.nn.Module) for p in part.parameters()}
     plain = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.Generator)
     if not trained <= known and all(isinstance(part, plain) for part in found):
-        raise ValueError(f"The parts of {owner} lack a model that the optimizer trains: it would not go back. Add it.")
+        raise ValueError("The parts of Halving lack a model that the optimizer trains: it would not go back. Add it.")
     return found
 
 

@@ -148,9 +148,22 @@ def test_the_two_normalisations():
     assert units.normalise(ratio, 0.0, False).tolist() == pytest.approx([1.0, 0.0])
 
 
-@pytest.mark.parametrize("settings", [{}, {"travel": 4.0}, {"place": "last"}, {"travel": 0.3, "clock": "log"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"travel": 4.0},
+        {"place": "last"},
+        {"travel": 0.3, "clock": "log"},
+        {"travel": 4.0, "prior": [30.0, 1.0]},
+        {"travel": 4.0, "prior": [1.0, 1 / 30]},
+    ],
+)
 def test_the_library_trains_as_the_arena_does(settings):
-    """CompositeLoss with gradient units, its shared parameters found by itself, against a model of the stack."""
+    """CompositeLoss with gradient units, its shared parameters found by itself, against a model of the stack.
+
+    What the arena calls a prior is what halving asks for.
+    """
     stack = Stack(TOY, [Point("units", settings)], [1, 2], dtype=torch.float64, variant=Variant(steps=STEPS))
     stack.train()
     alone = Alone(2, STEPS)
@@ -160,6 +173,7 @@ def test_the_library_trains_as_the_arena_does(settings):
         units=trainonce.GradientUnits(shared=settings.get("place", "all")),
         signal=trainonce.HeldOut(length, settings.get("travel", 0.0)),
     ).double()
+    criterion.meter.asked.copy_(tensor(settings.get("prior", [1.0, 1.0]), dtype=torch.float64).log())
     step = alone.optimizer()
     trainonce.attach(step, criterion)
     for _ in range(STEPS):

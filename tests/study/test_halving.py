@@ -1,5 +1,7 @@
 """The plan halving: what it costs, what it leaves behind, and how it goes on."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -30,6 +32,21 @@ def leaving(trial, *, steps=60):
     return {"validation/error": 1.0, "test/error": 1.0}
 
 
+@task(terms=("fit", "wrong"), metric="error", direction="minimize")
+def epochs(trial, *, steps=60):
+    model, criterion = torch.nn.Linear(2, 1), trial.criterion()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    trial.attach(optimizer)
+    for first in (0, 30):
+        for _ in trial.loop([model, optimizer], first + 30, first):
+            y = model(torch.eye(2))
+            criterion(fit=y.square().mean(), wrong=y.abs().mean()).backward()
+            optimizer.step()
+            if trial.wants_score:
+                trial.score(1.0)
+    return {"validation/error": 1.0, "test/error": 1.0}
+
+
 #: Rounds end after 3, 7 and 20 of the 60 steps; five starts, of which 3, 2 and 1 go on.
 LEGS = [*[range(3)] * 5, *[range(3, 7)] * 3, *[range(7, 20)] * 2, range(20, STEPS)]
 
@@ -49,7 +66,9 @@ def test_less_of_what_hurts_goes_on_and_is_said(tmp_path):
     plain = run(tmp_path / "plain", "units", keep=0, steps=360)[1]
     assert record.metrics["test/error"] < 0.3 * plain.metrics["test/error"]
     assert Record.from_json(record.to_json()).answers == record.answers
-    assert "of 1 training, 1 went on with wrong at 1/12." in str(study.summary())
+    text = str(study.summary())
+    assert "of 1 training, 1 went on with wrong at 1/12." in text
+    assert "weights of the raw losses, found in gradient units by halving" in text
 
 
 def test_the_cost_counts_all_starts(tmp_path):
@@ -98,6 +117,26 @@ def test_a_task_that_leaves_the_loop_too_early_has_failed(tmp_path):
     _, record = run(tmp_path, made=leaving)
     assert record.status == "failed"
     assert "'leaving' ended before the plan 'halving' had chosen its weights." in record.error["message"]
+
+
+def test_a_drift_without_held_out_data_is_said(tmp_path):
+    told = "makes no criterion.held_out, so the plan's drift moved nothing."
+    assert any(told in text for text in run(tmp_path / "a", "halving")[1].warnings)
+    assert not any(told in text for text in run(tmp_path / "b")[1].warnings)  # it has no drift
+
+
+def test_the_loop_is_entered_once(tmp_path):
+    _, record = run(tmp_path, made=epochs)
+    assert record.status == "failed"
+    assert "trial.loop was called twice" in record.error["message"]
+
+
+def test_the_plan_takes_a_task_s_own_gradient_units():
+    own = dataclasses.replace(line, one_shot={"units": "gradient", "limit": 3.0, "drift": 1.0})
+    weighting = parse("halving(drift=2)", own).weightings[0]
+    assert (weighting.limit, weighting.drift) == (3.0, 2.0)
+    raw = dataclasses.replace(line, one_shot={"init": 0.5, "decay": 2.0})
+    assert parse("halving", raw).weightings[0] == Halved()
 
 
 def test_a_task_without_the_loop_is_named(tmp_path):

@@ -75,7 +75,6 @@ class Units(Rule):
         self.squares = run.full(self.points, terms, units.NOT_MEASURED)
         self.peaks = run.full(self.points, terms, 0.0)
         self.mu = run.full(self.points, terms - 1, 0.0) + self._priors().log()
-        self.asked = torch.zeros_like(self.mu)  # what halving adds to mu
         self.step = torch.zeros((), dtype=torch.long, device=run.device)
         self._trains = any(s["rho"] is not None for s in self.settings)
         self._trained = torch.tensor([[s["rho"] is not None] for s in self.settings], device=run.device)
@@ -141,7 +140,7 @@ class Units(Rule):
         return units.log_ratios(self.norms, self.peaks, self._blend, self._cap)
 
     def weights(self) -> Tensor:
-        mu = torch.nn.functional.pad(self.mu + self.learned + self.asked, (1, 0))
+        mu = torch.nn.functional.pad(self.mu + self.learned, (1, 0))
         warm = units.warm_factor(self.step, self._warm)
         return units.normalise(self._log_ratios() + mu, warm, self._hold_base)
 

@@ -306,7 +306,8 @@ def _halving(task: Task, /, **settings: Any) -> list[Weighting]:
     if unknown is not None:
         hint = did_you_mean(unknown, names)
         raise ValueError(f"The plan 'halving' has the settings {quoted(names)}; got {unknown!r}.{hint}")
-    return [Halved(**settings)]
+    own = dict(task.one_shot) if task.one_shot.get("units") == "gradient" else {}
+    return [Halved(**own | {key: value for key, value in settings.items() if value is not None})]
 
 
 def _replay(task: Task, /, **settings: Any) -> list[Weighting]:

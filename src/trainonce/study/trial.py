@@ -99,6 +99,13 @@ class Trial:
         """
         return self._weighting.measures
 
+    @property
+    def lacks_held_out(self) -> bool:
+        """Whether the plan has a drift, and no held-out loss was ever compared with."""
+        meter = None if self._criterion is None else self._criterion.meter
+        drift = None if meter is None else meter.drift
+        return drift is not None and drift.settings.travel != 0 and bool(drift.square.isnan().all())
+
     def attach(self, optimizer: torch.optim.Optimizer) -> trainonce.Attachment:
         """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
         if self._criterion is None:
@@ -141,6 +148,10 @@ class Trial:
         steps = self.total if steps is None else steps
         if steps is None:
             raise ValueError("trial.loop needs the number of steps: the task has no setting 'steps'.")
+        if self.halving is not None:
+            raise RuntimeError(
+                "trial.loop was called twice: with the plan 'halving' one loop has all steps of the training."
+            )
         make = getattr(self._weighting, "halving", None)
         if make is None:
             return iter(range(first, steps))

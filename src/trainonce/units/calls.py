@@ -57,7 +57,9 @@ def measure(
         learned = attachment.model_parameters() if attachment is not None else []
         held_out = None if call.frozen else checked(state.take_held_out(), places)
         fresh = meter.measure(losses, where, places, learned, ranks, held_out, call.frozen)
-        moved = None if fresh is None or meter.drift is None else meter.drift.move(exponents(), fresh, meter.steps)
+        moved = None
+        if fresh is not None and meter.drift is not None:
+            moved = meter.drift.move(exponents(), meter.asked, fresh, meter.steps)
         # A term that another rank has measured has met the base there.
         outcome = Outcome(moved, where is not None and 0 not in where and meter.has_new(where))
     if attachment is None and not call.frozen:

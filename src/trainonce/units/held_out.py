@@ -43,10 +43,11 @@ class HeldOutDrift(StartingBuffers):
         self.last = 0  # the step of the last measurement
 
     @torch.no_grad()
-    def move(self, exponents: Tensor, fresh: Tensor, step: int) -> Tensor:
+    def move(self, exponents: Tensor, asked: Tensor, fresh: Tensor, step: int) -> Tensor:
         """The exponents after a measurement of all terms, compared with the gradient of the held-out loss.
 
-        ``fresh``: the products of their gradients, the terms' squared norms and that of the held-out loss.
+        ``asked``: what halving adds to the exponents. ``fresh``: the products of their gradients, the terms' squared
+        norms and that of the held-out loss.
         """
         usable = fresh.isfinite().all()
         before = torch.cat((self.products, self.squares, self.square))
@@ -59,7 +60,7 @@ class HeldOutDrift(StartingBuffers):
         cosines = torch.nan_to_num(self.products / (self.squares * self.square).sqrt())
         rate = self.settings.rate(self.last, step)
         self.last = step
-        return rule.drift(exponents, cosines, rate)
+        return rule.drift(exponents, cosines, rate, asked)
 
     # Checkpoints
 

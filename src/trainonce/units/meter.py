@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from trainonce.units.ranks import Ranks
     from trainonce.units.settings import GradientUnits, HeldOut
 
+    Place = tuple[list[Tensor], object, int, int, int]
+
 LARGEST_SCALE = 2.0**15  # float16 holds it
 PATIENCE = 50  # measurements without overflow before the scale is doubled
 NEVER = -1
@@ -59,12 +61,19 @@ class UnitMeter(StartingBuffers):
         self.register_buffer("risen", torch.empty(terms - 1, dtype=dtype), persistent=False)
         self.register_buffer("asked", torch.empty(terms - 1, dtype=dtype))  # what halving adds to the exponents
         self.register_buffer("raw", torch.empty(terms - 1, dtype=dtype))  # 1 for terms that share nothing with the base
-        self._place: list[Tensor] = []
-        self._placed_for: object = None  # what the place depends on
-        self._look = 0  # the measurement that looks for the shared parameters again
-        self._measured = 0
-        self._last = NEVER  # the step of the last measurement
+        self.place = None
         self.reset()
+
+    @property
+    def place(self) -> Place | None:
+        """Where it measures and when it looks for that again; in no checkpoint. None: before the first measurement."""
+        return self._place, self._placed_for, self._look, self._measured, self._last
+
+    @place.setter
+    def place(self, place: Place | None) -> None:
+        # The parameters; what they depend on; the measurement that looks for them again; how many there were; the step
+        # of the last one.
+        self._place, self._placed_for, self._look, self._measured, self._last = place or ([], None, 0, 0, NEVER)
 
     def reset(self) -> None:
         """Back to before the first measurement."""

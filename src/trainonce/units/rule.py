@@ -57,17 +57,18 @@ def ratios(norms: Tensor, peaks: Tensor, blend: float | Tensor, limit: float | T
     return torch.nan_to_num(base / own * correction, nan=1.0)
 
 
-def drift(exponents: Tensor, cosines: Tensor, rate: float | Tensor) -> Tensor:
+def drift(exponents: Tensor, cosines: Tensor, rate: float | Tensor, asked: float | Tensor = 0.0) -> Tensor:
     r"""The auxiliary exponents after a measurement with a held-out gradient.
 
-    .. math:: \mu_i + r \Bigl(c_i - \sum_{j=0}^{K} \lambda_j c_j\Bigr), \quad \lambda = \mathrm{softmax}(0, \mu)
+    .. math:: \mu_i + r \Bigl(c_i - \sum_{j=0}^{K} \lambda_j c_j\Bigr), \quad \lambda = \mathrm{softmax}(0, \mu + a)
 
     :param exponents: The auxiliary exponents :math:`\mu`, shape ``(..., K)``.
     :param cosines: Of all terms' gradients with the held-out one, base first, shape ``(..., K + 1)``.
     :param rate: :math:`r`.
+    :param asked: :math:`a`, what halving adds to the exponents.
 
     >>> drift(torch.tensor([0.0]), torch.tensor([0.5, -0.5]), 0.1)
     tensor([-0.0500])
     """
-    mean = (functional.weights(exponents) * cosines).sum(-1, keepdim=True)
+    mean = (functional.weights(exponents + asked) * cosines).sum(-1, keepdim=True)
     return exponents + rate * (cosines[..., 1:] - mean)

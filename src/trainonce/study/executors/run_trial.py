@@ -80,6 +80,8 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
             torchrun.end_trial()
             if pruner is not None and not trial.reports:
                 warned.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
+            if trial.lacks_held_out:
+                warned.append(f"The task {task.name!r} makes no criterion.held_out, so the plan's drift moved nothing.")
             if trial.pruned:
                 status = "pruned"
             else:

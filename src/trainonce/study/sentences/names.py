@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from trainonce.study.plans import PLANS
 
@@ -28,15 +28,23 @@ def is_in_units(row: Row | None) -> bool:
     return weighting is not None and weighting.measures
 
 
+def goes_back(row: Row | None) -> TypeGuard[Row]:
+    """Whether a plan trains some steps several times, as halving does."""
+    weighting = None if row is None else row.chosen.weighting
+    return weighting is not None and weighting.goes_back
+
+
 def weights_of(row: Row | None) -> str:
     """What the weights of a one-shot plan are called."""
+    if goes_back(row):
+        return f"weights of {row.plan}"
     return "weights in gradient units" if is_in_units(row) else "learned weights"
 
 
 def subject_of(summary: Summary, row: Row) -> Subject:
     name = base_name(row.plan)
     plural, single = ("do", "have", "are"), ("does", "has", "is")
-    if row is summary.one_shot and (row.chosen.weighting is None or not row.chosen.weighting.goes_back):
+    if row is summary.one_shot and not goes_back(row):
         return Subject(f"one run with {weights_of(row)}", *single)
     if row.kind == "learned":
         return Subject(f"one run of {row.plan}", *single)

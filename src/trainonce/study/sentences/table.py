@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.study.plans import SINGLE
 from trainonce.study.sentences.branches import branches
-from trainonce.study.sentences.names import is_in_units, missing_seeds
+from trainonce.study.sentences.names import goes_back, is_in_units, missing_seeds
 from trainonce.study.sentences.numbers import (
     amount,
     decimal_places,
@@ -105,6 +105,7 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
     if ours is not None and ours.chosen.weights:
         what = "weights of the raw losses, found in gradient units" if is_in_units(ours) else "learned weights"
+        what += f" by {ours.plan}" if goes_back(ours) else ""
         found.append(f"{what}: {name_weights(ours.chosen.weights, summary.task.terms)}")
     return [*found, *notices(summary)]
 
