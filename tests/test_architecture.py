@@ -111,6 +111,8 @@ INTERFACE = {
     "_weights_of_init",
     "_units_row",
     "_after_step",
+    "_carried",
+    "_carry_on",
 }
 
 
