@@ -62,7 +62,8 @@ def overhead():
 def scale():
     rows = executors_table.read(DATA / f"executors-{name}.jsonl.xz" for name in ("cpu", "h200"))
     cpu, gpu = executors_table.devices(rows)
-    shown = [(cpu, "digits"), (gpu, "digits"), (cpu, "distillation"), (cpu, "burgers")]
+    resnet = "benchmarks.resnet_task:resnet18"
+    shown = [(cpu, "digits"), (gpu, "digits"), (gpu, resnet), (cpu, "distillation"), (cpu, "burgers")]
     return [executors_table.table(rows, device, task) for device, task in shown]
 
 
