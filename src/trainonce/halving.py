@@ -65,7 +65,7 @@ class Halving:
     Iterate over it in place of ``range(steps)``. The training begins once in gradient units as they are, and once for
     each auxiliary term and each factor with so much more or less of that term. At the end of each round
     :attr:`wants_score` asks for a score on held-out data, and the best go on from where they were. The training as it
-    is stays until the last round, whatever its score: some terms cost at first and help later. So the first steps come
+    is stays until the last round, unless it diverges: some terms cost at first and help later. So the first steps come
     several times, with the same batches; the last part of the training comes once.
 
     The states of those that go on are kept in memory, on the device, and that of the start.
