@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
-from tests.units._task import TERMS, batches, make
+from tests.units._task import TERMS, Heads, batches, make
 from trainonce.halving import Halving, round_ends
 
 STEPS = 90
@@ -239,6 +239,39 @@ def test_the_drift_of_what_goes_on_is_that_of_the_training_alone(asked, late):
     assert alone[1].exponents.abs().max() > 0.1
     assert torch.equal(made[1].exponents, alone[1].exponents)
     for a, b in zip(made[0].parameters(), alone[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+class Growing(Heads):
+    """Its second layer joins after 30 steps, so that there are more parameters to measure at."""
+
+    step = 0
+
+    def forward(self, x):
+        z = self.trunk(x) if self.step >= 30 else self.trunk[:2](x)
+        a, b = self.fit(z), self.twice(z)
+        return {"fit": (a - x[:, :1]).square().mean(), "twice": (b - 2 * x[:, 1:2]).square().mean(), "flat": a.var()}
+
+
+def test_each_start_looks_for_the_shared_parameters_as_the_training_alone_does():
+    data, wish, trained = batches(STEPS), (1.0, 10.0), []
+    for halved in (False, True):
+        torch.manual_seed(0)
+        model, criterion = Growing(), trainonce.CompositeLoss(TERMS, units="gradient")
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        trainonce.attach(optimizer, criterion)
+        loop = halving_of((model, criterion, optimizer)) if halved else range(STEPS)
+        if not halved:
+            criterion.meter.asked.copy_(torch.tensor(wish).log())
+        for step in loop:
+            model.step = step
+            optimizer.zero_grad()
+            criterion(model(data[step])).backward()
+            optimizer.step()
+            if halved and loop.wants_score:
+                loop.score(prefer(*wish)(criterion))
+        trained.append(list(model.parameters()))
+    for a, b in zip(*trained, strict=True):
         assert torch.equal(a, b)
 
 

@@ -7,7 +7,7 @@ import pytest
 from _arena_toy import TOY
 
 from benchmarks.arena import __main__ as command
-from benchmarks.arena import points, records, searches
+from benchmarks.arena import choose, points, records, searches
 from benchmarks.arena.rules import Point
 from benchmarks.arena.schedule import stacks_of
 from benchmarks.arena.score import name_of
@@ -99,6 +99,15 @@ def test_halving_leaves_one_record_a_seed_and_shares_the_trainings(arena):
     )
     assert call(*given) == ([], found)
     assert {name_of(record) for record in chosen} == {"halving", "halving travel=0"}
+
+
+def test_halving_is_compared_under_many_settings_from_the_same_trainings(arena):
+    call, _ = arena
+    _, found = call("--rules", "around", "--seeds", "0-1", "--steps", "36")
+    compared = choose.halved([{**record, "variant": "adam"} for record in found], lambda name: TOY)
+    names = [name_of(record) for record in compared]
+    assert set(names) == {name_of({"rule": "halving", "settings": one}) for one in choose.settings()}
+    assert names.count("halving") == names.count("halving rounds=1 keep=1 seat=False") == 2  # one a seed
 
 
 def test_halving_on_a_table():

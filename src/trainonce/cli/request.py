@@ -64,7 +64,9 @@ def read_request(asked: argparse.Namespace, given: Sequence[str] | None, seeds: 
         raise Problem(f"There is no plan to compare: name some, such as --plans {' '.join(PLANS[:3])}.")
     plans.check_names(texts)
     task = with_settings(load_task(asked.task), asked).over(asked.ranks)
-    made = [plans.parse(text, task) for text in ([*["halving"] * task.goes_back, *texts] if given is None else texts)]
+    if given is None and task.goes_back:
+        texts = ["halving", *texts]
+    made = [plans.parse(text, task) for text in texts]
     plans.check_different(made)
     return Request(task, made, seeds, folder(asked, task, suffix))
 
