@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Weigh = Callable[[list[Tensor]], Tensor]
 
 DECAY = 2.0
+NEVER = 10**12  # a step that never comes
 
 
 def static(problem: Problem, **options: bool) -> Step:
@@ -40,16 +41,37 @@ def ours_with_history(problem: Problem) -> Step:
     return training_step(problem, *attached(problem, trainonce.History()))
 
 
+def balance(problem: Problem) -> Step:
+    """Gradient balance between two measurements, as almost all steps of a training are."""
+    names = names_of(problem)
+    criterion = trainonce.BalancedLoss(names)
+    step = training_step(problem, *attached(problem, criterion=criterion))
+    step()
+    criterion.next = NEVER
+    return step
+
+
 def attached(
-    problem: Problem, history: trainonce.History | None = None, decay: float = DECAY, **options: bool
+    problem: Problem,
+    history: trainonce.History | None = None,
+    decay: float = DECAY,
+    criterion: trainonce.LossWeighting | None = None,
+    **options: bool,
 ) -> tuple[torch.optim.Optimizer, Weigh]:
-    """The optimizer and the weighting of ours. The losses are passed as a dict, and the dict counts as our cost."""
-    names = [f"loss{i}" for i in range(problem.count)]
-    criterion = trainonce.CompositeLoss(names).to(problem.device)
+    """Return the optimizer and a rule of ours, by default the paper's.
+
+    The losses are passed as a dict, and the dict counts as our cost.
+    """
+    names = names_of(problem)
+    criterion = (criterion or trainonce.CompositeLoss(names, init=0.1, decay=decay)).to(problem.device)
     optimizer = _adamw(problem, **options)
-    trainonce.attach(optimizer, criterion, decay=decay, history=history)
+    trainonce.attach(optimizer, criterion, history=history)
     # strict=False: the criterion itself says so if a name is missing.
     return optimizer, lambda losses: criterion(dict(zip(names, losses, strict=False)))
+
+
+def names_of(problem: Problem) -> list[str]:
+    return [f"loss{i}" for i in range(problem.count)]
 
 
 class NaiveWeights(nn.Module):
@@ -195,6 +217,7 @@ METHODS: dict[str, Callable[[Problem], Step]] = {
     AGAIN: static,
     OURS: ours,
     "ours + History": ours_with_history,
+    "balance": balance,
     "naive": naive,
     UW: torchjd_uw,
     "TorchJD DWA": torchjd_dwa,

@@ -1,4 +1,4 @@
-"""What the tables and figures of docs/results share: Markdown, the names of learned weights and of metrics."""
+"""What the tables and figures of docs/results share: Markdown, the names of plans and of metrics."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainonce.study.weightings import Learned
+    from trainonce.study.rules import Rule
 
 #: Metrics whose usual spelling is not their name in the records.
 METRICS = {"miou": "mIoU"}
 UNBROKEN = "\u00a0"  # a space that does not end a line
 SYMBOLS = {"init": "ε", "decay": "ρ", "lr": "lr"}  # noqa: RUF001
+REGULARIZERS = ("regularizer", "preset")  # as older plans called it
 
 
 def markdown(rows: Sequence[Sequence[str]], align: str = "") -> str:
@@ -43,25 +44,26 @@ def title_of(metric: str) -> str:
     return re.sub(r"\w+", lambda word: METRICS.get(word[0], word[0]), metric)
 
 
-def label_of(weighting: Learned, *, lr: bool = True) -> str:
-    """The settings of learned weights, as in 'ε 0.1, ρ 20, lr 0.01'; with ``lr=False`` without the learning rate."""
-    settings = {"init": weighting.init, "decay": weighting.decay, "lr": weighting.lr if lr else None}
-    return ", ".join([*_settings(settings.items()), *([weighting.preset] if weighting.preset != "paper" else [])])
+def label_of(rule: Rule, *, lr: bool = True) -> str:
+    """Return the settings of the paper's rule, as in 'ε 0.1, ρ 20, lr 0.01'; with ``lr=False`` without that."""
+    settings = {name: rule.settings[name] for name in SYMBOLS if lr or name != "lr"}
+    parts = rule.settings["regularizer"]
+    return ", ".join([*_settings(settings.items()), *(parts if len(parts) == 1 else [])])
 
 
 def short_name(plan: str) -> str:
-    """A plan with settings of learned weights in the order and symbols of the paper; other plans as they are.
+    """Return a plan of the paper's rule with its settings in the order and symbols of the paper; others as they are.
 
-    >>> short_name("one-shot(init=0.0183156,decay=0.05,preset=softplus,lr=0.001)"), short_name("grid(0.1,1)")
-    ('one-shot, ε 0.018, ρ 0.05, lr 0.001, softplus', 'grid(0.1,1)')
+    >>> short_name("yoto(init=0.0183156,decay=0.05,regularizer=softplus,lr=0.001)"), short_name("grid(0.1,1)")
+    ('yoto, ε 0.018, ρ 0.05, lr 0.001, softplus', 'grid(0.1,1)')
     """
     name, _, inside = plan.rstrip(")").partition("(")
     given = dict(setting.split("=") for setting in inside.split(",") if "=" in setting)
-    if not given or not given.keys() <= {*SYMBOLS, "preset"}:
+    if not given or not given.keys() <= {*SYMBOLS, *REGULARIZERS}:
         return plan
-    preset = given.pop("preset", "paper")
+    parts = [given[name] for name in REGULARIZERS if given.get(name, "paper") != "paper"]
     settings = _settings((key, float(given[key])) for key in SYMBOLS if key in given)
-    return ", ".join([name, *settings, *([preset] if preset != "paper" else [])])
+    return ", ".join([name, *settings, *parts])
 
 
 def _settings(values: Iterable[tuple[str, float | None]]) -> list[str]:

@@ -1,6 +1,6 @@
 """The arena's small tasks as tasks of a study, which train one by one or stacked.
 
-    trainonce compare benchmarks.arena_study:fashion --plans units uniform grid --executor stacked
+    trainonce compare benchmarks.arena_study:fashion --plans balance uniform grid --executor stacked
 
 MNIST and Fashion-MNIST are read from the folder that ``TRAINONCE_DATA`` names. The arena itself trains with rules that
 no study has, so it has an engine of its own; this is for its tasks under the library's.
@@ -50,18 +50,17 @@ def study_task(arena: Task) -> StudyTask:
             new_model(arena, trial.seed).to(trial.device),
             draws(trial.seed),
         )
-        criterion, optimizer = trial.criterion(), adam(arena, lr)(list(model.parameters()))
+        drawn: Tensors = {}
+        criterion = trial.criterion(validation=lambda: arena.held_out(model, data, drawn))
+        optimizer = adam(arena, lr)(list(model.parameters()))
         trial.attach(optimizer)
         schedule = half_cosine(steps)(optimizer)
-        for step in trial.loop([model, optimizer, schedule, rng], steps):
+        for step in range(steps):
             drawn = move(arena.draw(rng))
             optimizer.zero_grad()
-            criterion.held_out(lambda drawn=drawn: arena.held_out(model, data, drawn))
             criterion(arena.losses(model, data, drawn)).backward()
             optimizer.step()
             schedule.step()
-            if trial.wants_score:
-                trial.score(score("validation"))
             if (step + 1) % report_every(steps) == 0:
                 trial.report(step + 1, **{metric: score("validation")})
                 if trial.should_prune():
@@ -81,6 +80,7 @@ def study_task(arena: Task) -> StudyTask:
             arena.data(seed),
             lambda model, data: {metric: arena.score(model, data, "validation")},
             report_every(steps),
+            arena.held_out,
         )
 
     train.__doc__ = f"The arena's {arena.name}."

@@ -72,7 +72,7 @@ def ratios(study: str | Path) -> dict[float, Outcome]:
         float(f"{weights[1] / weights[0]:.1g}"): outcome
         for row in rows
         for outcome in row.outcomes
-        if (weights := outcome.weights)[0]
+        if (weights := outcome.rule.coefficients)[0]
     }
 
 

@@ -70,9 +70,9 @@ def main() -> None:
 def measured(frames, settings, device: torch.device, asked, learned: bool, label: str) -> None:
     network = training.build_network(settings, device)
     steps = build_optimizer(network, settings)
-    criterion = trainonce.CompositeLoss(TERMS, init=0.1).to(device)
+    criterion = trainonce.CompositeLoss.as_printed(TERMS, "unidepth", lr=settings.lr).to(device)
     if learned:
-        trainonce.attach(steps, criterion, decay=20.0, lr=settings.lr)
+        trainonce.attach(steps, criterion)
     objective = training.build_objective(network, settings, device)
     shape = batches.shape_of(settings, network.patch, 0, 0)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None

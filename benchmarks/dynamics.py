@@ -1,9 +1,9 @@
-"""Draw every loss and every weight over the steps: learned weights in colour, all fixed ones in grey, from the records.
+"""Draw losses and weights over the steps: those of the paper's rule in colour, fixed ones in grey, from the records.
 
-python benchmarks/dynamics.py docs/results/data/depth/nyu.tar.xz FIGURE.png [init decay [preset]]
+python benchmarks/dynamics.py docs/results/data/depth/nyu.tar.xz FIGURE.png [init decay [regularizer]]
 
-Each line is the mean over the seeds of one point of the study; losses are on a log scale. Which learned weights:
-by default those of the paper's setting for AdamW, 0.1 and 20, with the preset ``paper``.
+Each line is the mean over the seeds of one point of the study; losses are on a log scale. Which setting:
+by default the paper's for AdamW, 0.1 and 20, with both parts of the regularizer, ``paper``.
 """
 
 from __future__ import annotations
@@ -18,37 +18,39 @@ from matplotlib.figure import Figure
 from records import open_study, read_histories
 
 from trainonce.report.drawing import style
+from trainonce.study.rules import PARTS
 from trainonce.study.store import Store
-from trainonce.study.weightings import Fixed, Learned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.study.weightings import Weighting
+    from trainonce.study.rules import Rule
 
 FADED = "#A9AFB8"
 
 
 def main() -> None:
     study, figure = sys.argv[1:3]
-    init, decay, preset = [*sys.argv[3:], *("0.1", "20", "paper")[len(sys.argv) - 3 :]]
+    init, decay, parts = [*sys.argv[3:], *("0.1", "20", "paper")[len(sys.argv) - 3 :]]
     with open_study(study) as folder:
         records, histories = Store(folder, writable=False).read(), read_histories(folder)
-    runs: dict[Weighting, list[dict]] = {}
+    runs: dict[Rule, list[dict]] = {}
     for history in histories:
-        runs.setdefault(records[history["key"]].weighting, []).append(history)
+        runs.setdefault(records[history["key"]].rule, []).append(history)
     terms = [name.removeprefix("loss/") for name in histories[0] if name.startswith("loss/")]
-    wanted = (float(init), float(decay), preset)
-    learned = [p for p in runs if isinstance(p, Learned) and (p.init, p.decay, p.preset) == wanted]
+    wanted = {"init": float(init), "decay": float(decay), "regularizer": PARTS if parts == "paper" else [parts]}
+    learned = [
+        rule for rule in runs if rule.trains and all(rule.settings[name] == value for name, value in wanted.items())
+    ]
     if not learned:
-        sys.exit(f"{study} has no run with init {init}, decay {decay}, {preset}.")
-    shown = [*(weighting for weighting in runs if isinstance(weighting, Fixed)), *learned]
+        sys.exit(f"{study} has no run with init {init}, decay {decay}, {parts}.")
+    shown = [*(rule for rule in runs if rule.is_fixed), *learned]
     with style.panel(None):
         drawn = Figure(figsize=(3.3 * len(terms), 5.2), layout="constrained")
         panels = drawn.subplots(2, len(terms), sharex=True)
         for axes, (what, term) in zip(panels.flat, [(w, t) for w in (loss, weight) for t in terms], strict=True):
-            for weighting in shown:
-                draw(axes, runs[weighting], what, terms, term, ours=weighting in learned)
+            for rule in shown:
+                draw(axes, runs[rule], what, terms, term, ours=rule in learned)
             dress(axes, what, term)
         for height, text, colour in (
             (0.93, "learned", COLOUR),
@@ -59,7 +61,7 @@ def main() -> None:
     print(f"{figure}: {len(shown)} points; learned: {learned[0].label}")
 
 
-COLOUR = style.COLOURS["learned"]
+COLOUR = style.COLOURS["rule"]
 
 
 def draw(axes, histories: Sequence[dict], what, terms: Sequence[str], term: str, *, ours: bool) -> None:
@@ -73,7 +75,9 @@ def loss(history: dict, terms: Sequence[str], term: str) -> list[float]:
 
 
 def weight(history: dict, terms: Sequence[str], term: str) -> list[float]:
-    """The softmax of the exponents, of which the base's is 0."""
+    """Return the coefficient; of older histories, the softmax of the exponents, of which the base's is 0."""
+    if f"coefficient/{term}" in history:
+        return history[f"coefficient/{term}"]
     powers = {each: [math.exp(mu) for mu in history.get(f"exponent/{each}", [0.0])] for each in terms}
     count = len(history["step"])
     whole = {each: values * count if len(values) == 1 else values for each, values in powers.items()}

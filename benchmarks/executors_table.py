@@ -78,7 +78,7 @@ def draw(rows: Sequence[Row], task: str = "digits") -> Figure:
 
     from trainonce.report.drawing.style import COLOURS
 
-    colours = dict(zip(NAMES, ("#1a1c20", COLOURS["fixed"], COLOURS["search"], COLOURS["learned"]), strict=True))
+    colours = dict(zip(NAMES, ("#1a1c20", COLOURS["fixed"], COLOURS["search"], COLOURS["rule"]), strict=True))
     shown = devices(rows)
     figure = Figure(figsize=(4.6 * len(shown), 3.8), layout="constrained")
     for axes, device in zip(figure.subplots(1, len(shown), sharey=True, squeeze=False)[0], shown, strict=True):

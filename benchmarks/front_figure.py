@@ -20,9 +20,9 @@ from trainonce.study import Summary
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: The plans that are drawn: name in the figure, colour, marker, size.
+#: The plans that are drawn, as the kept records name them: name in the figure, colour, marker, size.
 LOOK = {
-    "one-shot": ("one run, learned weights", COLOURS["learned"], "*", 17),
+    "one-shot": ("one run, learned weights", COLOURS["rule"], "*", 17),
     "uniform": ("equal weights", COLOURS["fixed"], "s", 7),
     "uw": ("uncertainty weighting", COLOURS["peer"], "^", 8),
     "asha": ("successive halving", COLOURS["search"], "v", 8),

@@ -26,9 +26,9 @@ import torch
 
 import trainonce
 from trainonce.cli import load_task
+from trainonce.history import column_names
 from trainonce.study import Record, Study, layout, schedule
 from trainonce.study.record import versions
-from trainonce.study.weightings import Learned
 
 TERMS = ("ce", "smooth", "edge", "norm")
 VARIANTS = 100  # different histories; each trial has a copy of one
@@ -52,27 +52,27 @@ class Shape(NamedTuple):
 
 
 def shapes(trials: int) -> dict[str, Shape]:
-    """Studies of about so many trials: many plans, a large grid, and plans that learn with their controls."""
+    """Return studies of about so many trials: many plans, a large grid, and the paper's rule with its controls."""
     seeds = max(2, trials // 40)
     fixed = [f"fixed(1,{0.1 * i:.1f},1,{0.2 * i:.1f})" for i in range(1, 34)]
-    learned = [f"one-shot(init={init:g})" for init in (0.02, 0.5, 1.0)]
+    learned = [f"yoto(init={init:g})" for init in (0.02, 0.5, 1.0)]
     side = max(2, round((trials / 5) ** (1 / 3)))
     axis = ",".join(f"{10 ** (4 * i / (side - 1) - 2):.4g}" for i in range(side))
     inits, decays, rates = (
         (",".join(f"{f * 1.4**i:.3g}" for i in range(n))) for f, n in ((0.01, 13), (0.03, 12), (0.001, 12))
     )
     return {
-        "plans": Shape(["one-shot", *learned, "grid(0.5)", "uniform", "base", *fixed], seeds),
-        "grid": Shape(["one-shot", f"grid({axis})"], 5),
-        "learned": Shape(
-            ["one-shot", f"sweep-init({inits})", f"sweep-decay({decays})", f"sweep-lr({rates})", "replay", "final"],
+        "plans": Shape(["yoto", *learned, "grid(0.5)", "uniform", "base", *fixed], seeds),
+        "grid": Shape(["yoto", f"grid({axis})"], 5),
+        "yoto": Shape(
+            ["yoto", f"sweep-init({inits})", f"sweep-decay({decays})", f"sweep-lr({rates})", "replay", "final"],
             seeds,
         ),
     }
 
 
 def make(folder: Path, shape: Shape, rows: int) -> int:
-    """Write a complete study into a folder; returns how many trials it has."""
+    """Write a complete study into a folder and return how many trials it has."""
     folder.mkdir(parents=True)
     (folder / "task.py").write_text(TASK)
     plans = ", ".join(f"'{plan}'" for plan in shape.plans)
@@ -81,10 +81,10 @@ def make(folder: Path, shape: Shape, rows: int) -> int:
     for plan in shape.plans:
         study.add(plan)
     study.store.write_manifest(study._manifest())
-    variants = {kind: write_histories(folder / f"{kind}-histories", kind, rows) for kind in ("learned", "fixed")}
+    variants = {kind: write_histories(folder / f"{kind}-histories", kind, rows) for kind in ("yoto", "fixed")}
     everything = {key: item for item in study.items() for key in item.keys}
     for number, (key, item) in enumerate(everything.items()):
-        kind = "learned" if isinstance(item.weighting, Learned) else "fixed"
+        kind = "yoto" if item.rule is not None and item.rule.trains else "fixed"
         home = study.store.folder(key)
         home.mkdir(parents=True)
         shutil.copyfile(variants[kind][number % VARIANTS], home / layout.HISTORY)
@@ -95,31 +95,30 @@ def make(folder: Path, shape: Shape, rows: int) -> int:
 
 
 def write_histories(folder: Path, kind: str, rows: int) -> list[Path]:
-    """Some histories, with losses that fall and, of learned weights, exponents that move."""
+    """Write some histories, with losses that fall and, of the paper's rule, exponents that move."""
     found = []
     for variant in range(VARIANTS):
         generator = torch.Generator().manual_seed(variant)
         steps = torch.arange(rows, dtype=torch.float32)[:, None] / rows
-        criterion = (
-            trainonce.CompositeLoss(TERMS) if kind == "learned" else trainonce.FixedLoss(dict.fromkeys(TERMS, 1.0))
-        )
+        criterion = trainonce.CompositeLoss(TERMS) if kind == "yoto" else trainonce.FixedLoss(dict.fromkeys(TERMS, 1.0))
         history = trainonce.History(folder / f"{variant}.jsonl", block=rows)
-        history.bind(criterion)
+        history.begin(criterion.terms, column_names(criterion))
         speed = 1 + 4 * torch.rand(1, len(TERMS), generator=generator)
         losses = torch.exp(-speed * steps) * (1 + 0.1 * torch.randn(rows, len(TERMS), generator=generator)).abs()
-        moved = steps * torch.randn(1, len(TERMS) - 1, generator=generator) * (kind == "learned")
+        moved = steps * torch.randn(1, len(TERMS) - 1, generator=generator) * (kind == "yoto")
         weights = torch.softmax(torch.cat([torch.zeros(rows, 1), moved], 1), 1)
-        drives = 0.001 * torch.randn(rows, 2 * (len(TERMS) - 1), generator=generator) * (kind == "learned")
-        history.extend(torch.cat([losses, weights, moved, drives, torch.full((rows, 1), 0.1), torch.zeros(rows, 1)], 1))
+        drives = 0.001 * torch.randn(rows, 2 * (len(TERMS) - 1), generator=generator)
+        trained = [moved, drives, torch.full((rows, 1), 0.1)] if kind == "yoto" else []
+        history.extend(torch.cat([losses, weights, *trained, torch.zeros(rows, 1)], 1))
         found.append(folder / f"{variant}.jsonl")
     return found
 
 
 def record(key: str, item: schedule.Item, number: int, rows: int) -> Record:
     """The record of a trial that is complete."""
-    assert item.weighting is not None
+    assert item.rule is not None
     noise = math.sin(12.9898 * number) % 1
-    share = getattr(item.weighting, "weights", (0.4, 0.3, 0.2, 0.1))
+    share = item.rule.coefficients or (0.4, 0.3, 0.2, 0.1)
     quality = 90 - 3 * abs(math.log(0.01 + share[0])) + noise
     reports = [
         (step, {"accuracy": quality * (1 - math.exp(-5 * step / rows))})
@@ -128,7 +127,7 @@ def record(key: str, item: schedule.Item, number: int, rows: int) -> Record:
     return Record(
         key,
         "many",
-        item.weighting,
+        item.rule,
         item.seed,
         "done",
         {"validation/accuracy": quality + noise, "test/accuracy": quality},

@@ -1,4 +1,4 @@
-"""Print the metrics of every weighting of a study on several test sets, means over the seeds, as the paper's tables do.
+"""Print the metrics of every rule of a study on several test sets, means over the seeds, as the paper's tables do.
 
 python benchmarks/metrics_table.py docs/results/data/depth/nyu.tar.xz test=NYU,7scenes=7-Scenes,tum=TUM delta_1
 python benchmarks/metrics_table.py docs/results/data/depth/nyu.tar.xz test=NYU,7scenes=7-Scenes,tum=TUM si_log,f_a
@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING
 from _tables import label_of, markdown
 from records import open_study
 
+from trainonce.study.rules import Control
 from trainonce.study.store import Store
-from trainonce.study.weightings import Learned, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trainonce.study.record import Record
-    from trainonce.study.weightings import Weighting
+    from trainonce.study.rules import Rule
 
 DECIMALS = {"si_log": 2}
 ALIKE = 0.05
-KINDS = ("fixed", "learned", "replay", "final")
+#: The plans that are shown first, with what the table calls them.
+KINDS = {"fixed": "fixed", "yoto": "learned", "replay": "replay", "final": "final"}
 
 
 def table(study: str | Path, sets: Mapping[str, str], metrics: Sequence[str]) -> str:
@@ -36,16 +37,13 @@ def table(study: str | Path, sets: Mapping[str, str], metrics: Sequence[str]) ->
 
     :param sets: The test sets, by their names in the records, with their titles.
     """
-    weightings: dict[Weighting, list[Record]] = {}
+    rules: dict[Rule, list[Record]] = {}
     with open_study(study) as folder:
         records = Store(folder, writable=False).read()
     for record in records.values():
-        weightings.setdefault(record.weighting, []).append(record)
-    one_rate = len({w.lr for w in weightings if isinstance(w, Learned)}) < 2
-    rows = [
-        [name_of(weighting, lr=not one_rate), *cells(weightings[weighting], sets, metrics)]
-        for weighting in sorted(weightings, key=order)
-    ]
+        rules.setdefault(record.rule, []).append(record)
+    one_rate = len({rule.settings["lr"] for rule in rules if rule.trains}) < 2
+    rows = [[name_of(rule, lr=not one_rate), *cells(rules[rule], sets, metrics)] for rule in sorted(rules, key=order)]
     return markdown([["weights", *head(sets, metrics)], *rows])
 
 
@@ -56,7 +54,7 @@ def head(sets: Mapping[str, str], metrics: Sequence[str]) -> list[str]:
 
 
 def cells(records: Sequence[Record], sets: Mapping[str, str], metrics: Sequence[str]) -> list[str]:
-    """The results of a weighting, and with one metric also its final weights."""
+    """Return the results of a rule, and with one metric also its final coefficients."""
     done = [record for record in records if record.status == "done"]
     around = " ± " if len(metrics) == 1 else "±"  # narrow where there are many columns
     found = [
@@ -66,27 +64,27 @@ def cells(records: Sequence[Record], sets: Mapping[str, str], metrics: Sequence[
     ]
     if len(done) < len(records):
         found[0] += f" ({len(records) - len(done)} of {len(records)} seeds missing)"
-    weights = " : ".join(reach(weights) for weights in zip(*(r.weights for r in done), strict=True))
-    return [*found, weights] if len(metrics) == 1 else found
+    last = " : ".join(reach(values) for values in zip(*(r.coefficients for r in done), strict=True))
+    return [*found, last] if len(metrics) == 1 else found
 
 
-def reach(weights: Sequence[float]) -> str:
-    """Where a weight ended: the mean where all seeds agree, otherwise the range."""
-    low, high = f"{min(weights):.2f}", f"{max(weights):.2f}"
-    return f"{statistics.mean(weights):.2f}" if max(weights) - min(weights) < ALIKE else f"{low} to {high}"
+def reach(values: Sequence[float]) -> str:
+    """Return where a coefficient ended: the mean where all seeds agree, otherwise the range."""
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return f"{statistics.mean(values):.2f}" if max(values) - min(values) < ALIKE else f"{low} to {high}"
 
 
-def order(weighting: Weighting) -> tuple[str, str]:
-    """Fixed weights, learned ones, controls; those of a kind by name."""
-    return str(KINDS.index(weighting.kind)) if weighting.kind in KINDS else weighting.kind, weighting.label
+def order(rule: Rule) -> tuple[int, str, str]:
+    """Return the place of a rule: fixed ones, the paper's, controls, others; those of a kind by name."""
+    known = list(KINDS)
+    return (known.index(rule.plan) if rule.plan in KINDS else len(known)), rule.plan, rule.label
 
 
-def name_of(weighting: Weighting, *, lr: bool) -> str:
-    """As in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20'."""
-    of = weighting.of if isinstance(weighting, Replay) else weighting
-    return (
-        f"{weighting.kind}, {label_of(of, lr=lr)}" if isinstance(of, Learned) else f"{weighting.kind} {weighting.label}"
-    )
+def name_of(rule: Rule, *, lr: bool) -> str:
+    """Return the name of a row, as in 'fixed 1 : 0.25 : 0.01' and 'learned, ε 0.1, ρ 20'."""
+    of = rule.of if isinstance(rule, Control) else rule
+    kind = KINDS.get(rule.plan, rule.plan)
+    return f"{kind}, {label_of(of, lr=lr)}" if of.trains else f"{kind} {rule.label}"
 
 
 def mean_and_deviation(values: Sequence[float], places: int, around: str) -> str:

@@ -4,10 +4,10 @@
     python benchmarks/records.py unpack docs/results/data/segmentation/camvid.tar.xz out/camvid
     python benchmarks/records.py rekey docs/results/data/study/digits.tar.xz [--task FILE.py:NAME] [--leave-others]
 
-A packed study holds what tables and figures need: study.json, trials.jsonl, and histories.jsonl with the losses and the
-exponents of each finished trial, averaged over windows of steps. Of learned weights, trials/KEY/history.jsonl keeps
-about a hundred steps and the last one: enough for the curves of a report and for the plan ``final``. The plan
-``replay`` needs every step and refuses such a history.
+A packed study holds what tables and figures need: study.json, trials.jsonl, and histories.jsonl with the losses, the
+coefficients and the exponents of each finished trial, averaged over windows of steps. Of rules that move,
+trials/KEY/history.jsonl keeps about a hundred steps and the last one: enough for the curves of a report and for the
+plan ``final``. The plan ``replay`` needs every step and refuses such a history.
 
 ``rekey`` (a folder or a packed file, in place) gives every trial the key that today's code computes, so that a study
 goes on from its records. It takes the task's settings from the records and defaults for settings that are new. Use it
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import json
 import lzma
@@ -33,17 +34,18 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.cli import load_task
 from trainonce.study import layout
-from trainonce.study.record import FORMAT, FORMER_PRESETS, read_weighting
+from trainonce.study.peers import PEERS
+from trainonce.study.record import Record, as_json
+from trainonce.study.rules import Control, Rule, digest, key_of, make, read_rule
 from trainonce.study.search import Search
 from trainonce.study.store import Store
-from trainonce.study.weightings import digest, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 HISTORIES = "histories.jsonl"
 WINDOWS = 60  # of steps, in histories.jsonl
-ROWS = 100  # of the history of learned weights
+ROWS = 100  # of the history of a rule that moves
 
 
 def main() -> None:
@@ -107,7 +109,7 @@ def pack(folder: Path, file: Path) -> None:
         else:
             _, *steps = map(json.loads, path.read_text().splitlines())
             averages.append({"key": record.key, "seed": record.seed, **average(steps)})
-        if record.weighting.kind == "learned" and path.is_file():
+        if (record.rule.trains or record.rule.measures) and path.is_file():
             name = f"{layout.TRIALS}/{record.key}/{layout.HISTORY}"
             contents[name] = thin(path.read_text()).encode()
     if averages:
@@ -121,10 +123,10 @@ def pack(folder: Path, file: Path) -> None:
 
 
 def average(steps: list[dict[str, float]]) -> dict[str, list[float]]:
-    """The losses and exponents, averaged over windows of steps."""
+    """Return the losses, coefficients and exponents, averaged over windows of steps."""
     wide = -(-len(steps) // WINDOWS)
     parts = [steps[i : i + wide] for i in range(0, len(steps), wide)]
-    names = [name for name in steps[0] if name == "step" or name.startswith(("loss/", "exponent/"))]
+    names = [name for name in steps[0] if name == "step" or name.startswith(("loss/", "coefficient/", "exponent/"))]
     return {
         name: [float(f"{sum(float(row[name]) for row in part) / len(part):.4g}") for part in parts] for name in names
     }
@@ -183,12 +185,14 @@ def rekey_folder(folder: Path, task: str | None = None, leave_others: bool = Fal
 
     manifest["task"] = info | {name: today.info()[name] for name in ("identity", "settings")}
     for plan in manifest["plans"]:
-        plan["points"] = [read_weighting(weighting).to_json() for weighting in plan["points"]]
-        for old, new in FORMER_PRESETS.items():
-            plan["name"] = plan["name"].replace(f"preset={old}", f"preset={new}")
-    for line in lines:
+        plan["rules"] = [of_today(read_rule(rule)).to_json() for rule in plan["rules"]]
+        for old, new in FORMER_NAMES.items():
+            plan["name"] = plan["name"].replace(old, new)
+    for i, line in enumerate(lines):
         if line["key"] in keys:
-            line |= {"format": FORMAT, "key": keys[line["key"]], "point": read_weighting(line["point"]).to_json()}
+            record = Record.from_json(line)
+            record = dataclasses.replace(record, key=keys[line["key"]], rule=of_today(record.rule))
+            lines[i] = as_json(record.to_json())
     move(folder, keys)
     if (folder / HISTORIES).is_file():
         kept = [history | {"key": keys.get(history["key"], history["key"])} for history in read_histories(folder)]
@@ -212,18 +216,36 @@ def new_keys(manifest: Mapping[str, Any], lines: list[dict[str, Any]], identity:
                     searches |= {rule(before, plan["search"], seed, n): new for rule in SEARCH_KEYS.values()}
     found = {}
     for line in lines:
-        key, weighting = line["key"], line["point"]
-        if key == KEYS[line["format"]](before, weighting, line["seed"]):
-            found[key] = key_of(identity, read_weighting(weighting), line["seed"])
+        key, rule = line["key"], line["rule"] if "rule" in line else line["point"]
+        if key == KEYS.get(line["format"], key_now)(before, rule, line["seed"]):
+            found[key] = key_of(identity, of_today(read_rule(rule)), line["seed"])
         elif key in searches:
             found[key] = searches[key]
     return found
 
 
-#: How each format made the key of a trial, from the JSON of its weighting: format 1 of all its fields.
-KEYS = {
-    1: lambda identity, weighting, seed: digest([identity, weighting, seed]),
-    2: lambda identity, weighting, seed: key_of(identity, read_weighting(weighting), seed),
+def of_today(rule: Rule) -> Rule:
+    """Return the rule as a study of today would have it: its key is made of what it is now."""
+    if isinstance(rule, Control):
+        return Control.make(of_today(rule.of), last=rule.settings["last"])
+    if rule.name in PEERS:
+        return make(rule.name, rule.settings)  # with the settings that older records left to TorchJD
+    return dataclasses.replace(rule, former=None)
+
+
+def key_now(identity: str, rule: Mapping[str, Any], seed: int) -> str:
+    return key_of(identity, read_rule(rule), seed)
+
+
+#: How the first format made the key of a trial, from the JSON of its rule: of all its fields.
+KEYS = {1: lambda identity, rule, seed: digest([identity, rule, seed])}
+
+#: What plans were called.
+FORMER_NAMES = {
+    "one-shot": "yoto",
+    "preset=printed": "regularizer=paper",
+    "preset=consistent": "regularizer=softplus",
+    "preset=": "regularizer=",
 }
 
 #: The same of a search's trial.

@@ -103,9 +103,10 @@ def save(root: Path, name: str, picture: torch.Tensor) -> None:
 def measured(domains: Domains, settings, device: torch.device, learned: bool, label: str) -> None:
     network = training.build_network(len(domains.classes), settings, device)
     optimizer = training.build_optimizer(network, settings)
-    criterion = trainonce.CompositeLoss(TERMS, init=0.1).to(device)
+    rule = trainonce.CompositeLoss(TERMS, init=0.1, decay=0.05, regularizer="softplus", lr=settings.lr)
+    criterion = rule.to(device)
     if learned:
-        trainonce.attach(optimizer, criterion, decay=0.05, preset="softplus", lr=settings.lr)
+        trainonce.attach(optimizer, criterion)
     losses = training.build_losses(network, settings, device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True)

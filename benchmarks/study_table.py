@@ -21,6 +21,9 @@ from trainonce.study import Summary, sentences
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from trainonce.study.summary import Outcome, Row
+
+APART = 0.05  # weights that differ more over seeds are shown as a range
 COMPARISON = 5  # columns of the first table
 CHOSEN = (0, 6, 7, 5)  # columns of the second table: plan, validation metric, weights, seconds
 
@@ -28,16 +31,37 @@ CHOSEN = (0, 6, 7, 5)  # columns of the second table: plan, validation metric, w
 def tables(summary: Summary, *, symbols: bool = False, without: Collection[str] = ()) -> list[str]:
     """The tables of a study: the comparison, what was chosen, and the sweeps where there are any.
 
-    :param symbols: Write the settings of learned weights with the symbols of the paper.
+    :param symbols: Write the settings of the paper's rule with its symbols.
     :param without: Columns that are left out.
     """
-    rows = [[typeset(cell) for cell in row] for row in sentences.table(summary)]
-    rows[0] = [title_of(cell) if cell != "weights" else "final weights" for cell in rows[0]]
+    head, *body = [[typeset(cell) for cell in row] for row in sentences.table(summary)]
+    body = [[*row[:-1], weights_cell(of.chosen)] for row, of in zip(body, shown(summary), strict=True)]
+    rows = [[*map(title_of, head[:-1]), "final weights"], *body]
     if symbols:
         rows = [[short_name(row[0]), *row[1:]] for row in rows]
     columns = [c for c in CHOSEN if rows[0][c] not in without]
     found = [markdown([row[:COMPARISON] for row in rows]), markdown([[row[c] for c in columns] for row in rows])]
     return [*found, markdown(sweeps(summary), "llrr")] if summary.sweeps else found
+
+
+def shown(summary: Summary) -> list[Row]:
+    """Return the rows that a table of the study has."""
+    return [*summary.ranked, *summary.without_result]
+
+
+def weights_cell(outcome: Outcome) -> str:
+    """Return the last coefficients, divided by their sum, and the sum where it is not 1; ranges over the seeds."""
+    found = [record.coefficients for record in outcome.records.values() if record.coefficients]
+    totals = [sum(coefficients) for coefficients in found]
+    weights = [[c / total for c in coefficients] for coefficients, total in zip(found, totals, strict=True)]
+    text = " : ".join(spread(column) for column in zip(*weights, strict=True))
+    apart = any(abs(total - 1) > 1e-5 for total in totals)
+    return f"{text} (sum {spread(totals)})" if apart else text
+
+
+def spread(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.2f} to {high:.2f}" if high - low > APART else f"{sum(values) / len(values):.2f}"
 
 
 def sweeps(summary: Summary) -> list[list[str]]:
@@ -51,22 +75,22 @@ def sweeps(summary: Summary) -> list[list[str]]:
                     "" if number else row.plan,
                     outcome.label,
                     typeset(result) + sentences.missing_seeds(outcome),
-                    sentences.weights_cell(outcome),
+                    weights_cell(outcome),
                 ]
             )
     return rows
 
 
 def overview(summaries: Sequence[Summary]) -> str:
-    """Learned weights against the best grid point, a row for each study."""
+    """Return the paper's rule against the best grid point, a row for each study."""
     head = ["task", "learned weights", "best grid point", "its cost", "better grid points", "difference [95 %]"]
     return markdown([[*head, "verdict"], *map(overview_row, summaries)], "lrrrrrl")
 
 
 def overview_row(summary: Summary) -> list[str]:
-    ours, grid, decimals = summary.one_shot, summary.reference, sentences.decimal_places(summary)
+    ours, grid, decimals = summary.first_rule, summary.reference, sentences.decimal_places(summary)
     if ours is None or grid is None:
-        raise ValueError(f"The study of {summary.task.name} lacks learned weights or a grid.")
+        raise ValueError(f"The study of {summary.task.name} lacks the paper's rule or a grid.")
     verdict = summary.verdict(ours)
     return [
         f"{summary.task.name} ({metric_of(summary)})",
@@ -90,7 +114,9 @@ def typeset(text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("studies", nargs="+", type=Path, help="folders of studies, or packed ones")
-    parser.add_argument("--symbols", action="store_true", help="name the settings of learned weights as the paper does")
+    parser.add_argument(
+        "--symbols", action="store_true", help="name the settings of the paper's rule as the paper does"
+    )
     parser.add_argument(
         "--without", action="append", default=[], metavar="COLUMN", help="leave a column out, such as seconds"
     )
@@ -99,7 +125,7 @@ def main() -> None:
     for path in given.studies:
         with open_study(path) as folder:
             summaries.append(Summary.read(folder))
-    if len(summaries) > 1 and all(s.one_shot and s.reference for s in summaries):
+    if len(summaries) > 1 and all(s.first_rule and s.reference for s in summaries):
         print(overview(summaries) + "\n")
     for summary in summaries:
         print(f"### {summary.task.name}\n")

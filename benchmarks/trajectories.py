@@ -1,4 +1,4 @@
-"""Draw the exponents of every run with learned weights over its steps, one line per seed, from the kept records.
+"""Draw the exponents of every run of the paper's rule over its steps, one line per seed, from the kept records.
 
 python benchmarks/trajectories.py docs/results/data/segmentation/camvid.tar.xz invariance FIGURE.png
 """
@@ -6,37 +6,40 @@ python benchmarks/trajectories.py docs/results/data/segmentation/camvid.tar.xz i
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from _tables import label_of
 from records import open_study, read_histories
 
-from trainonce.report.drawing import labels, render, style
+from trainonce.report.drawing import labels, render, style, titles
 from trainonce.report.drawing.labels import Label
 from trainonce.study.store import Store
-from trainonce.study.weightings import Learned
 
-COLOURS = (*style.TERMS, style.COLOURS["learned"], "#8C564B")
+if TYPE_CHECKING:
+    from trainonce.study.rules import Rule
+
+COLOURS = (*style.TERMS, style.COLOURS["rule"], "#8C564B")
 
 
 def main() -> None:
     study, term, figure = sys.argv[1:4]
     with open_study(study) as folder:
         records, histories = Store(folder, writable=False).read(), read_histories(folder)
-    runs: dict[Learned, list[dict]] = {}
+    runs: dict[Rule, list[dict]] = {}
     for history in histories:
-        weighting = records[history["key"]].weighting
-        if isinstance(weighting, Learned):
-            runs.setdefault(weighting, []).append(history)
-    several_rates = len({weighting.lr for weighting in runs}) > 1
-    names = {weighting: label_of(weighting, lr=several_rates) for weighting in runs}
+        rule = records[history["key"]].rule
+        if rule.trains:
+            runs.setdefault(rule, []).append(history)
+    several_rates = len({rule.settings["lr"] for rule in runs}) > 1
+    names = {rule: label_of(rule, lr=several_rates) for rule in runs}
     with style.panel(None) as axes:
         ends = []
-        for number, weighting in enumerate(sorted(runs, key=names.__getitem__)):
+        for number, rule in enumerate(sorted(runs, key=names.__getitem__)):
             colour = COLOURS[number % len(COLOURS)]  # the same in the pictures of all terms
-            for history in runs[weighting]:
+            for history in runs[rule]:
                 axes.plot(history["step"], history[f"exponent/{term}"], color=colour, linewidth=1.2)
-            ended = sorted(history[f"exponent/{term}"][-1] for history in runs[weighting])
-            ends.append(Label(runs[weighting][0]["step"][-1], ended[len(ended) // 2], names[weighting], colour))
+            ended = sorted(history[f"exponent/{term}"][-1] for history in runs[rule])
+            ends.append(Label(runs[rule][0]["step"][-1], ended[len(ended) // 2], names[rule], colour))
         longest = max(history["step"][-1] for histories in runs.values() for history in histories)
         axes.set_xlim(0, longest)
         axes.locator_params(axis="x", nbins=4)
@@ -46,7 +49,7 @@ def main() -> None:
         fewest, most = min(map(len, runs.values())), max(map(len, runs.values()))
         seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
         above = f"one line per seed, {seeds} for each setting; the base term stays at 0"
-        style.head(axes, f"Exponent of {term}", above, "optimizer step")
+        titles.head(axes, f"Exponent of {term}", above, "optimizer step")
     with open(figure, "wb") as file:
         file.write(render.png(style.root(axes)))
 

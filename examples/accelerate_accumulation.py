@@ -6,7 +6,7 @@ learn the first. An optimizer step averages the gradients of four micro-batches.
     pip install ".[accelerate]"
     accelerate launch examples/accelerate_accumulation.py
 
-Plain `python` works, too. It trains for some seconds on a CPU and prints the learned weights and
+Plain `python` works, too. It trains for some seconds on a CPU and prints the coefficients and
 the error of the first function against its values without noise.
 """
 
@@ -37,8 +37,8 @@ def main(epochs=20):
     hidden = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
     model = nn.Sequential(hidden, nn.Linear(64, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
-    criterion = trainonce.CompositeLoss(["sum", "difference"], init=1.0)
-    attach(accelerator, optimizer, criterion, decay=2.0)  # before the scheduler and before prepare
+    criterion = trainonce.CompositeLoss(["sum", "difference"])
+    attach(accelerator, optimizer, criterion)  # before the scheduler and before prepare
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader) // 4)
     model, optimizer, scheduler, loader = accelerator.prepare(model, optimizer, scheduler, loader)
 

@@ -1,13 +1,13 @@
 """The Hugging Face Trainer: a small BERT that names a text's topic and fills in masked words.
 
 The texts are drawn from two Markov chains, one a topic, so there is nothing to download. The
-criterion is a part of the model; `trainonce.integrations.transformers.Trainer` takes `decay=`.
+criterion is a part of the model; `trainonce.integrations.transformers.Trainer` attaches it.
 
     pip install ".[hf]"
     python examples/hf_trainer.py
 
-It trains for some seconds on a CPU and prints the Trainer's logs with every loss and weight,
-then the learned weights and the accuracy on new texts.
+It trains for some seconds on a CPU and prints the Trainer's logs with every loss and
+coefficient, then the coefficients and the accuracy on new texts.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ class BertForTwoTasks(BertPreTrainedModel):
         self.bert = BertModel(config, add_pooling_layer=False)
         self.words = nn.Linear(config.hidden_size, config.vocab_size)
         self.topics = nn.Linear(config.hidden_size, 2)
-        self.criterion = trainonce.CompositeLoss(["topic", "words"], init=1.0)
+        self.criterion = trainonce.CompositeLoss(["topic", "words"], lr=1e-2)
         self.post_init()
 
     def forward(self, input_ids, labels, topic):
@@ -66,7 +66,7 @@ def main(steps=300):
     options |= {"report_to": "none", "disable_tqdm": True, "dataloader_pin_memory": False}
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(folder, max_steps=steps, learning_rate=3e-3, **options)
-        trainer = Trainer(model, args, train_dataset=train, decay=2.0, weights_lr=1e-2)
+        trainer = Trainer(model, args, train_dataset=train)
         trainer.train()
         logits = torch.as_tensor(trainer.predict(new).predictions)
     print(model.criterion)

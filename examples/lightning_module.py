@@ -1,12 +1,12 @@
 """Lightning: a network that classifies handwritten digits and removes their noise.
 
-The criterion is an attribute of the module. One callback puts its weights into the optimizer,
-keeps them out of weight decay and gradient clipping, and takes care of logs and checkpoints.
+The criterion is an attribute of the module. One callback attaches it to the optimizer, keeps what
+it trains out of weight decay and gradient clipping, and takes care of logs and checkpoints.
 
     pip install ".[lightning,demo]"
     python examples/lightning_module.py
 
-It trains for some seconds on a CPU and prints the learned weights and the test accuracy.
+It trains for some seconds on a CPU and prints the coefficients and the test accuracy.
 """
 
 import lightning as L
@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 import trainonce
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 
 
 class Digits(L.LightningModule):
@@ -25,7 +25,7 @@ class Digits(L.LightningModule):
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32), nn.ReLU())
         self.classes, self.decoder = nn.Linear(32, 10), nn.Linear(32, 64)
-        self.criterion = trainonce.CompositeLoss(["ce", "reconstruction"], init=1.0)
+        self.criterion = trainonce.CompositeLoss(["ce", "reconstruction"])
 
     def training_step(self, batch, batch_idx):
         images, labels = batch
@@ -57,8 +57,8 @@ def main(steps=500):
     trainer = L.Trainer(
         max_steps=steps,
         gradient_clip_val=1.0,
-        callbacks=[LearnedWeights(decay=2.0)],
-        logger=False,  # with a logger the callback logs every loss and weight
+        callbacks=[LossWeights()],
+        logger=False,  # with a logger the callback logs every loss and coefficient
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

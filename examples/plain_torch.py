@@ -1,11 +1,11 @@
 """A plain PyTorch loop with two losses: the frequency of a noisy wave, and the clean wave.
 
 The frequency is what we want to know. Removing the noise is an auxiliary task that shapes the
-features of the network. The weights of the two losses are learned in the same run.
+features of the network. The paper's rule learns the weights of the two losses in the same run.
 
     python examples/plain_torch.py
 
-It trains for some seconds on a CPU and prints the losses on the way, the learned weights, and the
+It trains for some seconds on a CPU and prints the losses on the way, the coefficients, and the
 mean error of the frequency on new waves.
 """
 
@@ -40,9 +40,9 @@ class Net(nn.Module):
 def main(steps=1500):
     torch.manual_seed(0)
     model = Net()
-    criterion = trainonce.CompositeLoss(["frequency", "wave"], init=1.0)  # first the base
+    criterion = trainonce.CompositeLoss(["frequency", "wave"])  # first the base
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
-    trainonce.attach(optimizer, criterion, decay=2.0)  # before the scheduler
+    trainonce.attach(optimizer, criterion)  # before the scheduler
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
     for step in range(1, steps + 1):

@@ -9,10 +9,10 @@ import trainonce
 def constant_losses(optimizer_of, losses, *, decay, steps, init=0.1, noise=0.0, whole_path=False, **options):
     """Train the exponents alone on losses of constant mean."""
     names = [f"t{i}" for i in range(len(losses))]
-    criterion = trainonce.CompositeLoss(names, init=init).double()
+    criterion = trainonce.CompositeLoss(names, init=init, decay=decay, **options).double()
     w = nn.Parameter(torch.ones(1, dtype=torch.float64))
     optimizer = optimizer_of([w])
-    trainonce.attach(optimizer, criterion, decay=decay, lr=options.pop("lr", None), **options)
+    trainonce.attach(optimizer, criterion)
     values = torch.tensor(losses, dtype=torch.float64)
     path = []
     for _ in range(steps):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "examples"
-ROW = re.compile(r"^  (\w+) +([\d.]+) +([\d.e-]+) +[-\d.e]+(?: \(base\))?$", re.MULTILINE)
+ROW = re.compile(r"^  (\w+) +([-+\d.e]+) +([-+\d.e]+)(?: +[-+\d.e]+)?(?: +\(base\))?$", re.MULTILINE)
 
 
 def load(name):

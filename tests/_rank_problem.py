@@ -62,7 +62,7 @@ class Net(nn.Module):
 def new_criterion(auxiliary: int) -> trainonce.CompositeLoss:
     terms = TERMS[: auxiliary + 1]
     start = {term: 0.5 / i for i, term in enumerate(terms[1:], start=1)}
-    return trainonce.CompositeLoss(terms, init=start).double()
+    return trainonce.CompositeLoss(terms, init=start, decay=1.0).double()
 
 
 class Placed(NamedTuple):
@@ -156,7 +156,6 @@ class Setting(NamedTuple):
     micro: int = 1  # micro-batches a step
     no_sync: bool = False
     sync: bool = True
-    coupled: bool = False
 
 
 SETTINGS = {
@@ -177,9 +176,8 @@ def train(placed: Placed, setting: Setting, steps: int = STEPS) -> Result:
     """On a rank its half of every batch, alone the whole at once: accumulation must not matter."""
     alone = not dist.is_initialized()
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1, momentum=setting.momentum)
-    trainonce.attach(
-        optimizer, placed.criterion, decay=setting.decay, coupled=setting.coupled, sync=setting.sync, lr=0.3
-    )
+    placed.criterion.decay, placed.criterion.lr = setting.decay, 0.3
+    trainonce.attach(optimizer, placed.criterion, sync=setting.sync)
     exponents, weights = [], []
     for step in range(steps):
         if alone:
@@ -189,7 +187,7 @@ def train(placed: Placed, setting: Setting, steps: int = STEPS) -> Result:
         optimizer.step()
         optimizer.zero_grad()
         exponents.append(values(placed.criterion.exponents))
-        weights.append(placed.criterion.weights.tolist())
+        weights.append(placed.criterion.coefficients().tolist())
     return Result(exponents, weights, flat(placed))
 
 

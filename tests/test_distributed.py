@@ -46,19 +46,13 @@ pytestmark = NEEDS_RANKS
 
 
 # One exponent on two ranks leaves one of them an empty shard; the settings do not change that.
-@pytest.mark.parametrize(("auxiliary", "setting"), [(1, "decay-momentum"), *((3, setting) for setting in SETTINGS)])
+@pytest.mark.parametrize(("auxiliary", "setting"), [(1, "decay-momentum"), (3, "accumulation-no_sync")])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_equals_one_process(ranks: TwoRanks, placement: str, auxiliary: int, setting: str) -> None:
     expected = train(one_process(auxiliary), SETTINGS[setting])
     start = double(values(new_criterion(auxiliary).exponents))
     assert (double(expected.exponents[-1]) - start).abs().min() > 1e-2  # each has a way to go wrong
     assert_same(ranks(train_placed, placement, auxiliary, SETTINGS[setting]), expected)
-
-
-@pytest.mark.parametrize("placement", ["ddp-outside", "ddp-inside-in_forward", "fsdp-sharded-in_forward"])
-def test_coupled_decay_equals_one_process(ranks: TwoRanks, placement: str) -> None:
-    setting = Setting(coupled=True)
-    assert_same(ranks(train_placed, placement, 3, setting), train(one_process(3), setting))
 
 
 def train_with_late_ranks(setting: Setting) -> Result:
@@ -76,30 +70,6 @@ def train_with_late_ranks(setting: Setting) -> Result:
 
 def test_ranks_that_come_up_after_attach(ranks: TwoRanks) -> None:
     assert_same(ranks(train_with_late_ranks, Setting()), train(one_process(3), Setting()))
-
-
-def step_with_later_ranks(with_gradient: bool) -> list[float]:
-    """As if the process group were made between the first backward pass and its step."""
-    criterion = new_criterion(3)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    losses = torch.arange(1.0, 5.0, dtype=torch.float64) * (1 + dist.get_rank())
-    with mock.patch.object(trainonce.distributed, "is_distributed", return_value=False):
-        trainonce.attach(optimizer, criterion, decay=1.0)
-        criterion(losses.requires_grad_()).backward()
-    if not with_gradient:
-        criterion.exponents.grad = None
-    optimizer.step()
-    return values(criterion.exponents)
-
-
-@pytest.mark.parametrize("with_gradient", [False, True])
-def test_ranks_that_come_up_after_the_first_backward_pass(ranks: TwoRanks, with_gradient: bool) -> None:
-    mu = new_criterion(3).exponents.detach()
-    if with_gradient:
-        mean = functional.composite_grad(mu, 1.5 * torch.arange(1.0, 5.0, dtype=torch.float64))
-        mu = mu - 0.1 * (mean + functional.regularizer_grad(mu))
-    for found in ranks(step_with_later_ranks, with_gradient):
-        assert found == pytest.approx(mu.tolist(), rel=1e-12)
 
 
 # Proof that the tests above can fail: without the averaging the ranks drift apart
@@ -139,7 +109,7 @@ def call_outside_a_searching_wrapper(keep_out_of: str) -> tuple[str, str]:
     if keep_out_of:
         trainonce.keep_out({"criterion": net.criterion, "model": outer}[keep_out_of])
     model = DistributedDataParallel(outer, find_unused_parameters=True)
-    trainonce.attach(torch.optim.SGD(model.parameters(), lr=0.1), net.criterion, decay=1.0)
+    trainonce.attach(torch.optim.SGD(model.parameters(), lr=0.1), net.criterion)
     outer.forward = net.forward  # Sequential takes one argument
     try:
         net.criterion(model(*batch(0, 0, HALF))).backward()
@@ -158,18 +128,6 @@ def test_ddp_inside_after_forward_find_unused_is_refused(ranks: TwoRanks, keep_o
 
 def test_ddp_inside_after_forward_find_unused_after_keep_out(ranks: TwoRanks) -> None:
     assert ranks(call_outside_a_searching_wrapper, "model") == [("", "")] * 2
-
-
-def two_ignored() -> set[str]:
-    net = Net(1, criterion=True)
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["body.0.weight"])
-    trainonce.keep_out(net)
-    trainonce.keep_out(net)
-    return set(DistributedDataParallel(net).parameters_to_ignore)
-
-
-def test_keep_out_adds_to_what_is_ignored_already(ranks: TwoRanks) -> None:
-    assert ranks(two_ignored) == [{"body.0.weight", "criterion.exponents"}] * 2
 
 
 # A term absent on one rank only
@@ -208,7 +166,7 @@ def train_with_absent(terms: int, absent: int, wrapper: str) -> tuple[list[float
 
         fully_shard(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    trainonce.attach(optimizer, net.criterion, decay=1.0)
+    trainonce.attach(optimizer, net.criterion)
     first, path = [], []
     for step in range(STEPS):
         x, _ = batch(step, dist.get_rank() * HALF, HALF)
@@ -218,7 +176,7 @@ def train_with_absent(terms: int, absent: int, wrapper: str) -> tuple[list[float
         if step == 0:
             assert net.criterion.exponents.grad is not None
             first = values(net.criterion.exponents.grad)
-            losses = net.criterion._last_call.losses.tolist()
+            losses = net.criterion._call.last.losses.tolist()
         optimizer.step()
         optimizer.zero_grad()
         path.append(values(net.criterion.exponents))
@@ -255,7 +213,7 @@ def train_and_freeze(placement: str) -> tuple[list[list[float]], list[float]]:
 
 def freeze_midway(placed: Placed) -> list[list[float]]:
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1, momentum=0.9)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0)
+    trainonce.attach(optimizer, placed.criterion)
     path = []
     for step in range(9):
         if step == 3:
@@ -289,23 +247,10 @@ def test_freeze_after_wrapping(ranks: TwoRanks, placement: str) -> None:
     torch.testing.assert_close(double(found[0][1]), model, rtol=0, atol=1e-12)
 
 
-def freeze_before_attach() -> list[float]:
-    placed = ddp_inside(3, in_forward=True)
-    placed.criterion.freeze()
-    for step in range(3):
-        backward_in_parts(placed, step, Setting())
-    return values(placed.criterion.exponents)
-
-
-def test_freeze_after_wrapping_without_attach(ranks: TwoRanks) -> None:
-    """DDP waits for the gradient of every parameter that needed one when it was built."""
-    assert ranks(freeze_before_attach) == [values(new_criterion(3).exponents)] * 2
-
-
 def train_unevenly() -> list[float]:
     placed = ddp_inside(3, in_forward=True)
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0, sync=False)
+    trainonce.attach(optimizer, placed.criterion, sync=False)
     with placed.model.join():
         for step in range(2 + dist.get_rank()):
             backward_in_parts(placed, step, Setting())
@@ -333,7 +278,7 @@ def infinite_on_rank_one(placement: str, fused: bool) -> list[Scaled]:
     """A good step, one with an infinite loss on rank 1 whose gradient to the model is finite, and a good one."""
     placed = place(placement, 1)
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1, fused=fused)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0)
+    trainonce.attach(optimizer, placed.criterion)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=100)
     rows = []
     for step in range(3):
@@ -367,7 +312,7 @@ def test_infinity_on_one_rank_is_seen_by_all(ranks: TwoRanks, placement: str, fu
 def start_differently() -> tuple[list[str], list[float]]:
     criterion = trainonce.CompositeLoss(TERMS, init=0.1 * (1 + dist.get_rank())).double()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    given = warnings_of(lambda: trainonce.attach(optimizer, criterion, decay=1.0))
+    given = warnings_of(lambda: trainonce.attach(optimizer, criterion))
     return given, values(criterion.exponents)
 
 
@@ -380,7 +325,7 @@ def drift(planted: int, steps: int) -> dict[int, list[str]]:
     """The warnings after each step; rank 1's exponents are moved before step ``planted``."""
     placed = ddp_outside(1)
     optimizer = torch.optim.SGD(placed.parameters, lr=0.01)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0)
+    trainonce.attach(optimizer, placed.criterion)
     given = {}
     for step in range(1, steps + 1):
         if step == planted and dist.get_rank() == 1:
@@ -396,10 +341,6 @@ def drift(planted: int, steps: int) -> dict[int, list[str]]:
 @pytest.mark.parametrize(("planted", "seen"), [(1, 1), (2, 10), (11, 100)])
 def test_ranks_that_differ_are_seen_at_the_next_sample(ranks: TwoRanks, planted: int, seen: int) -> None:
     assert ranks(drift, planted, seen + 1) == [{seen: ["RanksDiffer"]}] * 2
-
-
-def test_ranks_that_agree_are_not_warned(ranks: TwoRanks) -> None:
-    assert ranks(drift, 0, 11) == [{}, {}]
 
 
 # The pair itself; last, since it costs a new start

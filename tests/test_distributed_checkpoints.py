@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from _rank_problem import (
-    HALF,
     NEEDS_RANKS,
     STEPS,
     TERMS,
@@ -16,7 +15,6 @@ from _rank_problem import (
     Placed,
     Setting,
     backward_in_parts,
-    batch,
     double,
     fsdp_inside,
     fsdp_own,
@@ -24,8 +22,6 @@ from _rank_problem import (
     place,
     values,
 )
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
 
@@ -42,7 +38,7 @@ def record(placement: str, path: str) -> tuple[dict[str, list[float]], list[list
     placed = place(placement, 3)
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1, momentum=0.9)
     history = trainonce.History(path, block=2)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0, history=history)
+    trainonce.attach(optimizer, placed.criterion, history=history)
     exponents = []
     for step in range(STEPS):
         exponents.append(values(placed.criterion.exponents))
@@ -78,7 +74,8 @@ def save_and_load(placement: str, folder: str) -> dict[str, Any]:
     for _ in range(2):
         placed = place(placement, 3)
         optimizer = torch.optim.SGD(placed.parameters, lr=0.1, momentum=0.9)
-        trainonce.attach(optimizer, placed.criterion, decay=1.0, lr=0.3)
+        placed.criterion.lr = 0.3
+        trainonce.attach(optimizer, placed.criterion)
         runs.append((placed, optimizer))
 
     def go(placed: Placed, optimizer: torch.optim.Optimizer, start: int, stop: int) -> list[float]:
@@ -177,7 +174,7 @@ def record_on_first_rank(placement: str) -> tuple[list[float], int]:
     placed = place(placement, 3)
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1)
     history = trainonce.History() if dist.get_rank() == 0 else None
-    trainonce.attach(optimizer, placed.criterion, decay=1.0, history=history)
+    trainonce.attach(optimizer, placed.criterion, history=history)
     for step in range(3):
         backward_in_parts(placed, step, Setting())
         optimizer.step()
@@ -199,71 +196,10 @@ def save_before_the_first_step() -> tuple[int, list[float]]:
 
     placed, history = fsdp_inside(3, in_forward=True), trainonce.History()
     optimizer = torch.optim.SGD(placed.parameters, lr=0.1, momentum=0.9)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0, history=history)
+    trainonce.attach(optimizer, placed.criterion, history=history)
     states.get_optimizer_state_dict(placed.model, optimizer)
     return len(history), values(placed.criterion.exponents)
 
 
 def test_checkpointing_is_no_step(ranks: TwoRanks) -> None:
     assert ranks(save_before_the_first_step) == [(0, values(new_criterion(3).exponents))] * 2
-
-
-def save_a_replay_before_the_first_step() -> list[float]:
-    from torch.distributed.checkpoint import state_dict as states
-
-    net = Net(3, criterion=unlearned("replay"), in_forward=True)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    trainonce.attach(optimizer, net.criterion, decay=1.0)
-    states.get_optimizer_state_dict(net, optimizer)
-    return net.criterion.weights.tolist()
-
-
-def test_checkpointing_does_not_move_a_replay(ranks: TwoRanks) -> None:
-    assert ranks(save_a_replay_before_the_first_step) == [ROWS[0]] * 2
-
-
-# Weights that are not learned, in the same places
-
-ROWS = [[0.5, 0.25, 0.25, 0.0], [0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]]
-
-
-def unlearned(kind: str) -> trainonce.FixedLoss:
-    if kind == "fixed":
-        return trainonce.FixedLoss(dict(zip(TERMS, ROWS[0], strict=True))).double()
-    return trainonce.ReplayLoss(TERMS, torch.tensor(ROWS, dtype=torch.float64)).double()
-
-
-def use_unlearned(kind: str, wrapper: str) -> list[list[float]]:
-    net = Net(3, criterion=unlearned(kind), in_forward=True)
-    model: nn.Module = net
-    if wrapper == "ddp":
-        model = DistributedDataParallel(net)
-    else:
-        from torch.distributed.fsdp import fully_shard
-
-        fully_shard(net, ignored_params=trainonce.keep_out(net) if wrapper == "fsdp-ignored" else None)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    trainonce.attach(optimizer, net.criterion, decay=1.0, history=trainonce.History())
-    weights = []
-    for step in range(4):
-        weights.append(net.criterion.weights.tolist())
-        model(*batch(step, dist.get_rank() * HALF, HALF)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return weights
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrapper"),
-    [
-        ("fixed", "ddp"),
-        ("fixed", "fsdp-sharded"),
-        ("fixed", "fsdp-ignored"),
-        ("replay", "ddp"),
-        ("replay", "fsdp-sharded"),
-        ("replay", "fsdp-ignored"),
-    ],
-)
-def test_weights_that_are_not_learned(ranks: TwoRanks, kind: str, wrapper: str) -> None:
-    expected = [ROWS[0]] * 4 if kind == "fixed" else [*ROWS, ROWS[-1]]
-    assert ranks(use_unlearned, kind, wrapper) == [expected, expected]

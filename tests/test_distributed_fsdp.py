@@ -10,7 +10,6 @@ import torch.distributed as dist
 from _rank_problem import (
     HALF,
     NEEDS_RANKS,
-    PLACEMENTS,
     Net,
     Placed,
     Setting,
@@ -42,7 +41,7 @@ pytestmark = NEEDS_RANKS
 def use_before_forward(auxiliary: int) -> dict[str, list[float]]:
     """The gradient of a call on the shards, then of one more in the root's forward on top of it."""
     placed = fsdp_inside(auxiliary, in_forward=True)
-    found = {"weights": placed.criterion.weights.tolist()}
+    found = {"weights": placed.criterion.coefficients().tolist()}
     losses = torch.arange(1.0, auxiliary + 2, dtype=torch.float64) * (1 + dist.get_rank())
     total = placed.criterion(losses.requires_grad_())
     total.backward()
@@ -63,7 +62,7 @@ def test_fsdp_sharded_before_any_forward(ranks: TwoRanks, auxiliary: int) -> Non
     assert placed.criterion.exponents.grad is not None
     for rank, found in enumerate(ranks(use_before_forward, auxiliary)):
         expected = {
-            "weights": criterion.weights,
+            "weights": criterion.coefficients(),
             "total": functional.composite(mu, losses * (1 + rank)).reshape(1),
             "before": before,
             "both": before + placed.criterion.exponents.grad,
@@ -83,30 +82,7 @@ def test_fsdp_shards_one_exponent_as_a_vector(ranks: TwoRanks) -> None:
     found = ranks(shard_a_vector, 1)
     assert [shape for shape, _, _ in found] == [[1], [1]]
     assert [local for _, local, _ in found] == [[1], [0]]
-    assert all("sharded: read .weights on every rank" in text for _, _, text in found)
-
-
-def step_with_foreach(placement: str) -> tuple[list[str | None], list[float]]:
-    placed = place(placement, 3)
-    optimizer = torch.optim.AdamW(placed.parameters, lr=0.1, foreach=True)  # the exponents among the model's
-    trainonce.attach(optimizer, placed.criterion, decay=1.0)
-    backward_in_parts(placed, 0, Setting())
-    optimizer.step()
-    return [group.get("name") for group in optimizer.param_groups], values(placed.criterion.exponents)
-
-
-@pytest.mark.parametrize("placement", ["fsdp-ignored-in_forward", "fsdp-sharded-in_forward"])
-def test_fsdp_ignored_foreach_has_a_group_of_its_own(ranks: TwoRanks, placement: str) -> None:
-    """In one group foreach would meet 'mixed torch.Tensor and DTensor'."""
-    placed = one_process(3)
-    optimizer = torch.optim.AdamW(placed.parameters, lr=0.1, foreach=True)
-    trainonce.attach(optimizer, placed.criterion, decay=1.0)
-    placed.total(*batch(0, 0, 2 * HALF)).backward()
-    optimizer.step()
-    found = ranks(step_with_foreach, placement)
-    assert found[0] == found[1]
-    assert found[0][0] == [None, "loss_weights"]
-    assert found[0][1] == pytest.approx(values(placed.criterion.exponents), rel=0, abs=1e-12)
+    assert all("sharded: read .coefficients() on every rank" in text for _, _, text in found)
 
 
 def clip(placed: Placed, parts: list[list[nn.Parameter]]) -> list[float]:
@@ -118,7 +94,7 @@ def clip(placed: Placed, parts: list[list[nn.Parameter]]) -> list[float]:
 
 def clip_placed(placement: str, apart: bool) -> list[float]:
     placed = place(placement, 3)
-    trainonce.attach(torch.optim.SGD(placed.parameters, lr=0.1), placed.criterion, decay=1.0)
+    trainonce.attach(torch.optim.SGD(placed.parameters, lr=0.1), placed.criterion)
     backward_in_parts(placed, 0, Setting())
     return clip(placed, parts_of(placed, apart))
 
@@ -130,17 +106,6 @@ def parts_of(placed: Placed, apart: bool) -> list[list[nn.Parameter]]:
 
 
 MIXED = {"fsdp-ignored-in_forward", "fsdp-ignored-after_forward"}
-
-
-@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
-@pytest.mark.parametrize("placement", sorted(set(PLACEMENTS) - MIXED - {"fsdp-own"}))
-def test_clips_alike_on_every_rank(ranks: TwoRanks, placement: str, apart: bool) -> None:
-    placed = one_process(3)
-    placed.total(*batch(0, 0, 2 * HALF)).backward()
-    expected = clip(placed, parts_of(placed, apart))
-    found = ranks(clip_placed, placement, apart)
-    assert found[0] == found[1]
-    assert found[0] == pytest.approx(expected, rel=0, abs=1e-12)
 
 
 def clip_mixed(placement: str) -> tuple[str, list[float]]:
@@ -183,7 +148,7 @@ def shard_after_attach() -> str:
 
     net = Net(1, criterion=True, in_forward=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    trainonce.attach(optimizer, net.criterion, decay=1.0)
+    trainonce.attach(optimizer, net.criterion)
     fully_shard(net)
     net(*batch(0, 0, HALF)).backward()
     with pytest.raises(RuntimeError) as caught:

@@ -1,15 +1,16 @@
 """On a CUDA device: no host synchronisation on the step path, the whole step in a graph, AMP, devices."""
 
 import contextlib
+import functools
 import math
 import warnings
 
 import pytest
 import torch
+from _rules import RULES, Loop, batch
 from torch import nn
 
 import trainonce
-from trainonce import functional as F
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,7 +26,7 @@ def setting(kind=torch.optim.AdamW, history=None, criterion=None, dtype=torch.fl
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to("cuda", dtype)
     criterion = (criterion or trainonce.CompositeLoss(NAMES)).to("cuda", dtype)
     optimizer = kind(model.parameters(), **({"lr": 1e-2} | settings))
-    trainonce.attach(optimizer, criterion, decay=2.0, history=history)
+    trainonce.attach(optimizer, criterion, history=history)
     return model, criterion, optimizer, torch.randn(64, 16, device="cuda", dtype=dtype)
 
 
@@ -83,17 +84,24 @@ def test_no_host_synchronisation(kind, settings, with_history):
         assert len(history) == 113
 
 
-def test_replay_does_not_synchronise():
-    history = trainonce.History()
-    run = setting(history=history, fused=True)
-    for _ in range(12):
-        step(*run)
-    replayed = setting(criterion=trainonce.replay(history), fused=True)
-    step(*replayed)
+@pytest.mark.parametrize("rule", RULES)
+def test_no_rule_makes_the_host_wait(rule):
+    """Also where it measures, takes a health sample and when a term is absent."""
+    loop = Loop(RULES[rule], functools.partial(torch.optim.AdamW, lr=1e-3, fused=True), device="cuda")
+    loop.run(range(5))
+    for number in range(5, 120):
+        batch(number, device="cuda")  # there before it is asked for
     with no_synchronisation():
-        for _ in range(5):
-            step(*replayed)
-    torch.testing.assert_close(replayed[1].weights.cpu(), history.weights()[6].float())
+        loop.run(range(5, 120), lambda step: ("far",) if step % 7 == 3 else ())
+        loop.criterion.log_dict()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_same_as_on_the_cpu(rule):
+    here, there = (Loop(RULES[rule], functools.partial(torch.optim.SGD, lr=1e-3), device=d) for d in ("cpu", "cuda"))
+    for loop in (here, there):
+        loop.run(range(20))
+    torch.testing.assert_close(there.criterion.coefficients().cpu(), here.criterion.coefficients(), rtol=1e-2, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -172,20 +180,11 @@ def test_compiled_with_inductor():
     torch.testing.assert_close(run(True), run(False), rtol=1e-9, atol=1e-11)
 
 
-def test_gradient_equals_the_closed_form():
-    criterion = trainonce.CompositeLoss(NAMES).cuda()
-    values = torch.rand(3, device="cuda", requires_grad=True)
-    criterion(values).backward()
-    torch.testing.assert_close(
-        criterion.exponents.grad, F.composite_grad(criterion.exponents.detach(), values.detach())
-    )
-
-
 def test_moving_after_attach_keeps_the_optimizer():
     criterion = trainonce.CompositeLoss(NAMES)
     model = nn.Linear(16, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    trainonce.attach(optimizer, criterion, decay=1.0)
+    trainonce.attach(optimizer, criterion)
     model.cuda(), criterion.cuda()
     start = criterion.exponents.detach().clone()
     step(model, criterion, optimizer, torch.randn(8, 16, device="cuda"))

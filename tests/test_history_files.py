@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-import tracemalloc
 import warnings
 
 import pytest
@@ -15,7 +14,6 @@ from _history_run import TERMS, Run, rows
 from torch import nn
 
 from trainonce import CompositeLoss, History, attach, health
-from trainonce.history import _Content
 
 # Kills
 
@@ -30,7 +28,7 @@ def start(path, block):
     criterion = trainonce.CompositeLoss(["a", "b"])
     optimizer = torch.optim.SGD([w], lr=0.01)
     history = trainonce.History(path, block=block)
-    trainonce.attach(optimizer, criterion, decay=1.0, history=history)
+    trainonce.attach(optimizer, criterion, history=history)
     def step():
         optimizer.zero_grad()
         criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
@@ -163,18 +161,10 @@ def test_an_existing_file_is_refused_and_untouched(tmp_path):
     other = CompositeLoss(["fit", "other"])
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(ValueError, match=r"records the terms 'fit', 'small', 'smooth'; this criterion has 'fit', 'oth"):
-        attach(optimizer, other, decay=1.0, history=History(path, step=1))
+        attach(optimizer, other, history=History(path, step=1))
     assert len(optimizer.param_groups) == 1
     gc.collect()
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (content, time)
-
-
-def test_a_file_that_only_names_the_terms_needs_no_step(tmp_path):
-    path = tmp_path / "run.jsonl"
-    Run(History(path))
-    history = History(path)
-    Run(history).steps(2)
-    assert history.columns()["step"] == [r["step"] for r in rows(path)] == [1, 2]
 
 
 @pytest.mark.parametrize("content", ["my thesis", "my thesis\n", '{"step": 1}\n', '["a"]\n', "{}", "\n"])
@@ -196,7 +186,7 @@ def test_errors(tmp_path):
         History.load(tmp_path / "none.jsonl")
     with pytest.raises(OSError, match=r"cannot be written: Is a directory\. Choose another path"):
         History(tmp_path)
-    (tmp_path / "new.jsonl").write_text('{"trainonce_history": 2, "terms": ["a", "b"]}\n')
+    (tmp_path / "new.jsonl").write_text('{"trainonce_history": 3, "terms": ["a", "b"]}\n')
     with pytest.raises(ValueError, match="was written by a newer trainonce"):
         History.load(tmp_path / "new.jsonl")
 
@@ -282,44 +272,18 @@ def test_rows_out_of_order_are_left_out_with_a_warning(tmp_path):
     assert history.path.read_bytes() == b"".join([head, one, two])
 
 
-def test_a_file_read_in_blocks_is_the_file_read_at_once(tmp_path, monkeypatch):
-    """Wherever a block ends, and whatever is damaged in it."""
-    history = History(tmp_path / "run.jsonl")
-    Run(history).steps(12)
-    history.flush()
-    lines = history.path.read_bytes().splitlines(keepends=True)
-    lines[3] = b"[1, 2]\n"
-    lines[5] = lines[5].replace(b'"lr"', b'"called": false, "lr"')
-    lines[8] = lines[7].rstrip() + b"," + lines[8]
-    lines[10] = b'{"step": "inf"}\n'
-    history.path.write_bytes(b"".join([*lines, b'{"step": 13, "loss']))
-
-    def read():
-        with pytest.warns(health.HistoryDamaged, match="3 lines"):
-            found = History.load(history.path)
-        resumed = _Content(history.path)
-        return found.columns(), found.weights().tolist(), list(resumed.ends)
-
-    whole = read()
-    assert whole[0]["step"] == [1, 2, 4, 5, 6, 7, 9, 11, 12]
-    assert len(whole[1]) == 8
-    assert whole[2][-1] == sum(map(len, lines))
-    for size in (1, 700, 1500, 2500):
-        monkeypatch.setattr("trainonce.history._BLOCK", size)
-        assert read() == whole
-
-
-def test_reading_takes_less_memory_than_the_file(tmp_path):
-    history = History(tmp_path / "run.jsonl")
-    Run(history).step()
-    history.flush()
-    head, line = history.path.read_text().splitlines(keepends=True)
-    history.path.write_text(head + "".join(line.replace('"step": 1,', f'"step": {i},') for i in range(1, 10_001)))
-    tracemalloc.start()
-    try:
-        found = History.load(history.path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(found) == 10_000
-    assert peak < history.path.stat().st_size
+@pytest.mark.parametrize("units", [False, True])
+def test_a_file_of_the_first_format_is_read_with_coefficients(tmp_path, units):
+    """Those of committed records: weights that sum to 1, in gradient units beside their total."""
+    row = {"step": 1, "loss/a": 2.0, "loss/b": 3.0, "weight/a": 0.8, "weight/b": 0.2}
+    row |= {"exponent/b": -1.5, "empirical/b": 0.0, "decay/b": 0.1, "lr": 0.5}
+    head = {"trainonce_history": 1, "terms": ["a", "b"]} | ({"units": "gradient"} if units else {})
+    row |= {"unit/b": 7.0, "total": 5.0} if units else {}
+    path = tmp_path / "old.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (head, row, row | {"step": 2})))
+    history = History.load(path)
+    expected = [4.0, 1.0] if units else [0.8, 0.2]
+    assert history.coefficients()[1].tolist() == pytest.approx(expected)
+    names = ["step", "loss/a", "loss/b", "coefficient/a", "coefficient/b", "exponent/b", "empirical/b", "decay/b", "lr"]
+    assert list(history.columns()) == names
+    assert history.columns()["lr"] == [0.5, 0.5]

@@ -8,9 +8,8 @@ import trainonce
 from trainonce import health
 
 
-def make(kind=torch.optim.AdamW, model=None, **settings):
-    model = model or nn.Linear(2, 1)
-    return kind(model.parameters(), **({"lr": 0.1} | settings)), trainonce.CompositeLoss(["a", "b"])
+def make(kind=torch.optim.AdamW, own=None, **settings):
+    return kind(nn.Linear(2, 1).parameters(), **({"lr": 0.1} | settings)), trainonce.CompositeLoss(["a", "b"], lr=own)
 
 
 def train(optimizer, criterion, scheduler=None, steps=1):
@@ -25,7 +24,7 @@ def train(optimizer, criterion, scheduler=None, steps=1):
 
 def test_own_group_without_weight_decay():
     optimizer, criterion = make(weight_decay=0.3, betas=(0.5, 0.6))
-    trainonce.attach(optimizer, criterion, decay=1.0)
+    trainonce.attach(optimizer, criterion)
     group = optimizer.param_groups[1]
     assert group["params"] == [criterion.exponents]
     assert (group["name"], group["weight_decay"], group["lr"], group["betas"]) == ("loss_weights", 0.0, 0.1, (0.5, 0.6))
@@ -34,7 +33,7 @@ def test_own_group_without_weight_decay():
 
 def test_settings_come_from_the_models_group_not_the_defaults():
     optimizer = torch.optim.SGD([{"params": nn.Linear(2, 1).parameters(), "momentum": 0.9, "lr": 0.3}], lr=0.1)
-    trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+    trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]))
     assert optimizer.param_groups[1]["momentum"] == 0.9
     assert optimizer.param_groups[1]["lr"] == 0.3
 
@@ -43,8 +42,8 @@ def test_settings_come_from_the_models_group_not_the_defaults():
 def test_a_tensor_rate_is_not_shared(given):
     """A scheduler writes into each group's tensor: one for both would follow the last written."""
     rate = torch.tensor(0.1)
-    optimizer, criterion = make(torch.optim.SGD, lr=rate)
-    trainonce.attach(optimizer, criterion, decay=1.0, lr=rate if given else None)
+    optimizer, criterion = make(torch.optim.SGD, rate if given else None, lr=rate)
+    trainonce.attach(optimizer, criterion)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda t: 0.5**t, lambda t: 1.0])
     train(optimizer, criterion, scheduler)
     assert [g["lr"].item() for g in optimizer.param_groups] == pytest.approx([0.05, 0.1])
@@ -53,17 +52,17 @@ def test_a_tensor_rate_is_not_shared(given):
 def test_the_cheap_variant_is_chosen_where_the_user_left_it_open():
     for asked, found in [({}, False), ({"foreach": True}, True), ({"foreach": False}, False)]:
         optimizer, criterion = make(**asked)
-        trainonce.attach(optimizer, criterion, decay=1.0)
+        trainonce.attach(optimizer, criterion)
         assert optimizer.param_groups[1]["foreach"] is found
     optimizer, criterion = make(fused=True)
-    trainonce.attach(optimizer, criterion, decay=1.0)
+    trainonce.attach(optimizer, criterion)
     assert (optimizer.param_groups[1]["fused"], optimizer.param_groups[1]["foreach"]) == (True, None)
 
 
 def test_named_parameters():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.AdamW(model.named_parameters(), lr=0.1)
-    trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+    trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]))
     assert optimizer.param_groups[1]["param_names"] == ["loss_weights.exponents"]
 
 
@@ -72,7 +71,7 @@ def test_exponents_that_came_with_the_model_are_moved(named):
     model = nn.ModuleDict({"net": nn.Linear(2, 1), "criterion": trainonce.CompositeLoss(["a", "b"])})
     params = model.named_parameters() if named else model.parameters()
     optimizer = torch.optim.AdamW(params, lr=0.1, weight_decay=0.5)
-    trainonce.attach(optimizer, model["criterion"], decay=1.0)
+    trainonce.attach(optimizer, model["criterion"])
     assert [len(g["params"]) for g in optimizer.param_groups] == [2, 1]
     assert optimizer.param_groups[1]["params"][0] is model["criterion"].exponents
     if named:
@@ -84,7 +83,7 @@ def test_a_group_made_by_hand_is_used():
     model, criterion = nn.Linear(2, 1), trainonce.CompositeLoss(["a", "b"])
     groups = [{"params": model.parameters()}, {"params": criterion.parameters(), "lr": 0.7, "weight_decay": 0.2}]
     optimizer = torch.optim.AdamW(groups, lr=0.1)
-    trainonce.attach(optimizer, criterion, decay=1.0)
+    trainonce.attach(optimizer, criterion)
     assert len(optimizer.param_groups) == 2
     assert optimizer.param_groups[1]["name"] == "loss_weights"
     assert optimizer.param_groups[1]["lr"] == 0.7
@@ -94,10 +93,10 @@ def test_a_group_made_by_hand_is_used():
 def test_two_criteria_in_one_optimizer():
     optimizer, first = make()
     second = trainonce.CompositeLoss(["c", "d"])
-    trainonce.attach(optimizer, first, decay=1.0)
-    trainonce.attach(optimizer, second, decay=2.0)
+    trainonce.attach(optimizer, first)
+    trainonce.attach(optimizer, second)
     assert [g.get("name") for g in optimizer.param_groups] == [None, "loss_weights", "loss_weights_2"]
-    assert (first.attachment.decay, second.attachment.decay) == (1.0, 2.0)
+    assert [c.attachment.group["params"][0] is c.exponents for c in (first, second)] == [True, True]
 
 
 # Refused at once, with what to do instead
@@ -115,7 +114,7 @@ def test_two_criteria_in_one_optimizer():
 def test_optimizers_that_cannot(optimizer, why):
     optimizer = optimizer()
     with pytest.raises(TypeError, match=why) as error:
-        trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]), decay=1.0)
+        trainonce.attach(optimizer, trainonce.CompositeLoss(["a", "b"]))
     assert "torch.optim.AdamW(criterion.parameters()" in str(error.value)
     assert len(optimizer.param_groups) == 1
 
@@ -124,7 +123,7 @@ def test_the_advice_for_muon_works():
     model, criterion = nn.Linear(4, 4, bias=False), trainonce.CompositeLoss(["a", "b"])
     matrices = torch.optim.Muon(model.parameters(), lr=0.01)
     exponents = torch.optim.AdamW(criterion.parameters(), lr=0.01, weight_decay=0)
-    trainonce.attach(exponents, criterion, decay=1.0)
+    trainonce.attach(exponents, criterion)
     assert len(exponents.param_groups) == 1
     start = criterion.exponents.detach().clone()
     out = model(torch.randn(3, 4))
@@ -140,9 +139,9 @@ def test_wrappers_are_refused():
 
     optimizer, criterion = make()
     with pytest.raises(TypeError, match=r"got the wrapper Wrapper around AdamW. Call trainonce.attach before"):
-        trainonce.attach(Wrapper(optimizer), criterion, decay=1.0)
+        trainonce.attach(Wrapper(optimizer), criterion)
     with pytest.raises(TypeError, match=r"needs a torch.optim.Optimizer; got str"):
-        trainonce.attach("adam", criterion, decay=1.0)
+        trainonce.attach("adam", criterion)
 
 
 @pytest.mark.parametrize("kind", ["StepLR", "CosineAnnealingLR", "LambdaLR", "OneCycleLR"])
@@ -156,7 +155,7 @@ def test_late_attach_is_refused(kind):
     }[kind]
     getattr(torch.optim.lr_scheduler, kind)(optimizer, **settings)
     with pytest.raises(RuntimeError, match="scheduler was built on this optimizer before attach"):
-        trainonce.attach(optimizer, criterion, decay=1.0)
+        trainonce.attach(optimizer, criterion)
     assert len(optimizer.param_groups) == 1
 
 
@@ -176,8 +175,8 @@ def test_late_attach_is_refused(kind):
     ids=["cosine", "lambda", "onecycle-per-group", "cyclic-per-group"],
 )
 def test_schedulers_that_keep_the_ratio_are_silent(scheduler):
-    optimizer, criterion = make(lr=0.001)
-    trainonce.attach(optimizer, criterion, decay=1.0, lr=0.01)
+    optimizer, criterion = make(own=0.01, lr=0.001)
+    trainonce.attach(optimizer, criterion)
     train(optimizer, criterion, scheduler(optimizer), steps=12)
     rates = [group["lr"] for group in optimizer.param_groups]
     assert rates[1] == pytest.approx(10 * rates[0])
@@ -192,48 +191,13 @@ def test_schedulers_that_keep_the_ratio_are_silent(scheduler):
     ids=["onecycle", "cyclic"],
 )
 def test_schedulers_that_reset_the_rate_get_a_warning(scheduler):
-    optimizer, criterion = make()
-    trainonce.attach(optimizer, criterion, decay=1.0, lr=1.0)
+    optimizer, criterion = make(own=1.0)
+    trainonce.attach(optimizer, criterion)
     with pytest.warns(health.LearningRateReset, match="10 times the model's was asked for, it is at 1 times"):
         train(optimizer, criterion, scheduler(optimizer), steps=2)
 
 
-def test_plateau_scheduler_follows_the_reference():
-    optimizer, criterion = make(torch.optim.SGD)
-    trainonce.attach(optimizer, criterion, decay=1.0)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=10.0)
-    for _ in range(3):
-        train(optimizer, criterion)
-        scheduler.step(criterion.reference())
-    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.0125, 0.0125])
-
-
 # Checkpoints of the optimizer
-
-
-def test_a_state_from_before_attach_loads():
-    old, criterion = make()
-    train(old, trainonce.CompositeLoss(["a", "b"]).freeze(), steps=3)
-    saved = old.state_dict()
-    optimizer, criterion = make()
-    trainonce.attach(optimizer, criterion, decay=1.5, lr=0.2)
-    with pytest.warns(health.NoSavedGroup, match="saved before trainonce.attach"):
-        optimizer.load_state_dict(saved)
-    w = optimizer.param_groups[0]["params"][0]
-    assert optimizer.state[w]["step"] == 3
-    assert (criterion.attachment.decay, criterion.attachment.group["lr"]) == (1.5, 0.2)
-    train(optimizer, criterion, steps=2)
-
-
-def test_a_state_from_before_two_criteria_loads():
-    old, _ = make()
-    optimizer, first = make()
-    second = trainonce.CompositeLoss(["c", "d"])
-    trainonce.attach(optimizer, first, decay=1.0)
-    trainonce.attach(optimizer, second, decay=2.0)
-    with pytest.warns(health.NoSavedGroup):
-        optimizer.load_state_dict(old.state_dict())
-    assert (first.attachment.decay, second.attachment.decay) == (1.0, 2.0)
 
 
 def test_a_state_with_the_exponents_in_the_models_group_is_torchs_to_refuse():
@@ -241,31 +205,9 @@ def test_a_state_with_the_exponents_in_the_models_group_is_torchs_to_refuse():
     model = nn.ModuleDict({"net": nn.Linear(2, 1), "criterion": trainonce.CompositeLoss(["a", "b"])})
     saved = torch.optim.AdamW(model.parameters(), lr=0.1).state_dict()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    trainonce.attach(optimizer, model["criterion"], decay=1.0)
+    trainonce.attach(optimizer, model["criterion"])
     with pytest.raises(ValueError, match="different number of parameter groups"):
         optimizer.load_state_dict(saved)
-
-
-def test_attaching_again_under_a_scheduler():
-    """The group was there when the scheduler came, so it is scheduled."""
-    optimizer, criterion = make()
-    trainonce.attach(optimizer, criterion, decay=1.0)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    criterion.attachment.remove()
-    trainonce.attach(optimizer, criterion, decay=2.0)
-    train(optimizer, criterion, scheduler)
-    assert optimizer.param_groups[1]["lr"] == pytest.approx(0.05)
-
-
-def test_attach_after_loading_a_scheduled_state():
-    """initial_lr is there but no scheduler: the next scheduler must find it in the new group too."""
-    old, _ = make()
-    torch.optim.lr_scheduler.StepLR(old, 1, 0.1)
-    optimizer, criterion = make()
-    optimizer.load_state_dict(old.state_dict())
-    trainonce.attach(optimizer, criterion, decay=1.0)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.1, last_epoch=3)
-    assert len(scheduler.get_last_lr()) == 2
 
 
 @pytest.mark.parametrize(("lr", "rates"), [(None, (0.1, 0.4)), (0.02, (0.02, 0.02))])
@@ -274,57 +216,17 @@ def test_a_group_that_joins_a_scheduled_state_follows_the_next_scheduler(lr, rat
     old, _ = make(lr=0.4)
     schedule = torch.optim.lr_scheduler.LambdaLR(old, lambda t: 0.5**t)
     train(old, trainonce.CompositeLoss(["a", "b"]), schedule, steps=2)
-    optimizer, criterion = make(lr=0.7)
+    optimizer, criterion = make(own=lr, lr=0.7)
     optimizer.load_state_dict(old.state_dict())
-    trainonce.attach(optimizer, criterion, decay=1.0, lr=lr)
+    trainonce.attach(optimizer, criterion)
     group = optimizer.param_groups[1]
     assert (group["lr"], group["initial_lr"]) == pytest.approx(rates)
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.5**t, last_epoch=2)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.4 / 8, rates[1] / 8])
 
 
-@pytest.mark.parametrize("moved", [0, 2])
-@pytest.mark.parametrize("scheduled", [False, True])
-def test_a_state_from_before_attach_brings_the_exponents_to_its_place_in_the_schedule(scheduled, moved):
-    """The saved schedule has come to an eighth, wherever the new one stands; so does the exponents' rate."""
-    old, lonely = make(lr=0.4)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(old, 0.5)
-    train(old, lonely, schedule, steps=3)
-    optimizer, criterion = make(lr=0.4)
-    trainonce.attach(optimizer, criterion, decay=1.0, lr=0.02)
-    follows = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) if scheduled else None
-    train(optimizer, criterion, follows, steps=moved)
-    with pytest.warns(health.NoSavedGroup):
-        optimizer.load_state_dict(old.state_dict())
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.4 / 8, 0.02 / 8])
-    if follows is not None:
-        follows.load_state_dict(schedule.state_dict())
-        train(optimizer, criterion, follows)
-        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.4 / 16, 0.02 / 16])
-
-
-def test_a_state_without_a_schedule_leaves_the_exponents_rate_alone():
-    old, _ = make(lr=0.4)
-    optimizer, criterion = make(lr=0.9)
-    trainonce.attach(optimizer, criterion, decay=1.0, lr=0.02)
-    with pytest.warns(health.NoSavedGroup):
-        optimizer.load_state_dict(old.state_dict())
-    assert [group["lr"] for group in optimizer.param_groups] == [0.4, 0.02]
-
-
 def test_group_is_found_after_the_groups_were_replaced():
     optimizer, criterion = make()
-    attachment = trainonce.attach(optimizer, criterion, decay=1.0)
+    attachment = trainonce.attach(optimizer, criterion)
     optimizer.load_state_dict(optimizer.state_dict())  # torch makes new group dicts here
-    attachment.decay = 4.0
-    assert optimizer.param_groups[1]["hyperparameter_decay"] == 4.0
-
-
-def test_the_optimizers_state_is_plain_data(tmp_path):
-    optimizer, criterion = make()
-    trainonce.attach(optimizer, criterion, decay=1.0)
-    train(optimizer, criterion)
-    torch.save(optimizer.state_dict(), tmp_path / "o.pt")
-    criterion.attachment.decay = 7.0
-    optimizer.load_state_dict(torch.load(tmp_path / "o.pt", weights_only=True))
-    assert criterion.attachment.decay == 1.0
+    assert attachment.group is optimizer.param_groups[1]

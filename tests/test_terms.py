@@ -148,6 +148,7 @@ def test_negative_losses(criterion):
         (["ce", ""], TypeError, "non-empty strings"),
         (["ce", " inv"], TypeError, "without surrounding space"),
         (["ce", 3], TypeError, "non-empty strings"),
+        (["ce", "at"], ValueError, "cannot have a term named 'at'"),
     ],
 )
 def test_wrong_terms(terms, error, text):

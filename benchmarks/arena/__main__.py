@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _read(arguments)
-    variant = Variant(dict(options.scale), options.optimizer, options.lr, options.steps)
     for name in options.tasks:
-        run(find(name), variant, options)
+        task = find(name, options.base)
+        run(task, Variant(dict(options.scale), options.optimizer, options.lr, options.steps, task.base), options)
 
 
-def find(name: str) -> Task:
+def find(name: str, base: str | None) -> Task:
     from benchmarks.arena import tasks
 
-    return tasks.get(name)
+    return tasks.get(name, base)
 
 
 def run(task: Task, variant: Variant, options: argparse.Namespace) -> None:
@@ -91,6 +91,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
     parser.add_argument("--lr", type=float, help="another learning rate than the task's")
     parser.add_argument("--steps", type=int, help="another length than the task's")
+    parser.add_argument("--base", metavar="TERM", help="another base than the task's")
     parser.add_argument("--points", type=int, default=128, help="of a stack, at most (128)")
     parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--graph", action="store_true", help="run steps as CUDA graphs")

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-OURS, PRINTED, FIXED = COLOURS["learned"], COLOURS["control"], COLOURS["fixed"]
+OURS, PRINTED, FIXED = COLOURS["rule"], COLOURS["control"], COLOURS["fixed"]
 PEER, SEARCH = COLOURS["peer"], COLOURS["search"]
 #: The setting of halving that the judging tasks judged; its first round was shorter, and no start had a seat.
 JUDGED_ROUNDS = "rounds=0.0277778/0.111111/0.333333 seat=False"
 #: Of each rule that is drawn: its name in the figure, colour and marker.
 LOOK = {
-    "units": ("gradient units", OURS, "o"),
-    "units travel=4": ("units + drift", OURS, "s"),
-    "halving": ("units + drift + halving", OURS, "*"),
+    "units": ("gradient balance", OURS, "o"),
+    "units travel=4": ("balance, aligned", OURS, "s"),
+    "halving": ("halving of it, no longer there", OURS, "*"),
     f"halving {JUDGED_ROUNDS}": ("the same, as it was judged", OURS, "p"),
-    "printed": ("printed rule", PRINTED, "P"),
-    "printed init=0.1": ("printed, init 0.1", PRINTED, "X"),
+    "printed": ("the paper's rule, init 1", PRINTED, "P"),
+    "printed init=0.1": ("the paper's rule, init 0.1", PRINTED, "X"),
     "uniform": ("equal weights", FIXED, "s"),
     "uw": ("uncertainty weighting", PEER, "^"),
     "dwa": ("DWA", PEER, "<"),

@@ -94,12 +94,6 @@ def follow(mean: Tensors, gradients: Sequence[Tensor | None], factor: Tensor, fi
             value.add_(gradient * (1 - keep))
 
 
-def cosines(products: Tensor, squares: Tensor, square: Tensor) -> Tensor:
-    """The cosine between each term's gradient and the held-out one; 0 where one of them is 0."""
-    size = (squares * square.unsqueeze(-1)).sqrt()
-    return torch.where(size == 0, 0, products / torch.where(size == 0, 1, size))
-
-
 def _rows(gradients: Sequence[Tensor | None]) -> Tensor | None:
     """One parameter's gradients as the rows of a matrix, shape ``(S, P, K + 1, D)``."""
     known = next((g for g in gradients if g is not None), None)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import TYPE_CHECKING
 
 from benchmarks.arena.rules import Point, Settings
 from benchmarks.arena.rules.fixed import log_uniform
-from trainonce import halving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,10 +16,12 @@ PLAIN = ("uniform", "base", "uw", "imtl-l", "dwa", "famo", "gradnorm", "config",
 
 TRAVEL = 4.0  # of the drift, per run
 HALVED = (TRAVEL, 0.0)  # halving with the drift, and without
+FACTORS = (1 / 30, 30.0)  # of halving: by what the weight of each auxiliary term is multiplied, one at a time
 
 #: Names with settings of their own.
 SETTINGS: dict[str, list[Point]] = {
     "printed": [Point("printed", {"init": init, "rho": 2.0}) for init in (1.0, 0.1)],
+    "decays": [Point("printed", {"init": init, "rho": rho}) for init in (1.0, 0.1) for rho in (2.0, 20.0, 200.0)],
     "units": [Point("units", {}), Point("units", {"place": "last"})],
     "drift": [Point("units", {"travel": TRAVEL})],
     "random": [Point("random", {"n": n}) for n in range(RANDOM)],
@@ -48,11 +48,13 @@ def named(name: str, auxiliary: int) -> list[Point]:
     raise ValueError(f"The arena has the rules {', '.join(NAMES)}, tpe; got {name!r}.")
 
 
-def halved(auxiliary: int, travel: float, factors: Sequence[float] = halving.FACTORS) -> list[Point]:
+def halved(auxiliary: int, travel: float, factors: Sequence[float] = FACTORS) -> list[Point]:
     """What halving starts from: gradient units with a drift, and the same with each factor of each term."""
     drift: Settings = {"travel": travel} if travel else {}
-    _, *others = halving.starts(["", *map(str, range(auxiliary))], factors)
-    priors = [[float(f"{math.exp(part):.6g}") for part in start.asked] for start in others]
+    priors = [
+        [float(f"{factor:.6g}") if i == term else 1.0 for i in range(auxiliary)]
+        for term, factor in itertools.product(range(auxiliary), factors)
+    ]
     return [Point("units", drift), *(Point("units", {"prior": prior, **drift}) for prior in priors)]
 
 

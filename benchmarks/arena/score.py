@@ -30,7 +30,7 @@ GRID = "grid"
 
 @dataclass(frozen=True)
 class Row:
-    """A rule on a task. ``better`` of ``grid`` grid points have a better mean on test."""
+    """A rule on a task. ``better`` of ``grid`` grid points have a better mean on test; ``unit`` is that of regret."""
 
     task: str
     variant: str
@@ -44,6 +44,7 @@ class Row:
     cost: float
     diverged: int
     seeds: int
+    unit: float = 1.0
 
     @property
     def level(self) -> bool:
@@ -64,7 +65,7 @@ def score(given: Iterable[Record], higher: Callable[[str], bool]) -> list[Row]:
 
     :param higher: Whether a task's score is better when it is higher.
     """
-    groups = _grouped(given)
+    groups = _grouped(_with_base(list(given)))
     rows = []
     for (task, variant), rules in groups.items():
         sign = 1.0 if higher(task) else -1.0
@@ -146,7 +147,8 @@ def name_of(record: Record) -> str:
     if record["rule"] == "halving":
         settings = {**settings, "seat": settings.get("seat", False)}  # the first records do not say
     defaults = rule.defaults if rule else HALVING if record["rule"] == "halving" else {}
-    shown = {name: value for name, value in settings.items() if defaults.get(name, ...) != value}
+    # None of what is no setting any more: it was off.
+    shown = {name: value for name, value in settings.items() if defaults.get(name) != value}
     return " ".join([record["rule"], *(f"{name}={_text(value)}" for name, value in shown.items())])
 
 
@@ -159,6 +161,22 @@ def _text(value: object) -> str:
 def _without_scales(variant: str) -> str:
     """The variant whose grid stands in for that of a variant with scaled losses."""
     return ", ".join(part for part in variant.split(", ") if " x" not in part)
+
+
+def _with_base(given: Sequence[Record]) -> list[Record]:
+    """The records; those of a rule whose base is named take the place of those whose base was the task's first term.
+
+    Fixed weights know no base, so their grid is that of both.
+    """
+    plain = [", ".join(p for p in r["variant"].split(", ") if not p.startswith("base ")) for r in given]
+    named = {
+        (r["task"], variant, name_of(r)) for r, variant in zip(given, plain, strict=True) if r["variant"] != variant
+    }
+    return [
+        {**r, "variant": variant}
+        for r, variant in zip(given, plain, strict=True)
+        if r["variant"] != variant or (r["task"], variant, name_of(r)) not in named
+    ]
 
 
 def _grid(rules: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
@@ -191,7 +209,7 @@ def _row(
     regret = 0.0 - difference / reference.spread
     return Row(
         task, variant, rule, mean, difference, _error(differences), better, len(reference.means), regret, cost,
-        diverged, len(shared),
+        diverged, len(shared), reference.spread,
     )  # fmt: skip
 
 
@@ -215,11 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--tasks", nargs="*", help="only these")
+    parser.add_argument("--variant", help="only this, such as adam")
     parser.add_argument("--only", nargs="*", metavar="RULE", help="only these rules, as the tables name them")
     parser.add_argument("--wide", action="store_true", help="one line a rule, with a column for each task")
     options = parser.parse_args(arguments)
     given = [r for file in options.files for r in records.read(file) if not options.tasks or r["task"] in options.tasks]
     rows = score(given, lambda name: tasks.get(name).higher)
+    rows = [row for row in rows if options.variant in (None, row.variant)]
     rows = [row for row in rows if not options.only or row.rule in options.only]
     print(wide(rows) if options.wide else "\n\n".join((table(rows), summary(rows))))
 

@@ -6,7 +6,7 @@ A stack trains S seeds times P points at once. The model's parameters have the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
@@ -29,7 +29,8 @@ class Net(Protocol):
 class Task:
     """One task. Every function but ``data`` and ``model`` works under ``torch.func.vmap``.
 
-    :param terms: The names of the losses, base first.
+    :param terms: The names of the losses, base first where ``base`` names no other.
+    :param base: The base, where it is not the first of ``terms``; :func:`with_base` puts it there.
     :param metric: What ``score`` gives, with its unit, such as ``"accuracy, %"``.
     :param higher: Whether a higher score is better.
     :param steps: The length of a training.
@@ -62,3 +63,24 @@ class Task:
     score: Callable[[Net, Tensors, Split], Tensor]
     sgd_lr: float | None = None
     betas: tuple[float, float] = (0.9, 0.999)
+    base: str | None = None
+
+
+def with_base(task: Task, base: str | None = None) -> Task:
+    """Return the task with its base, or with the term that is asked for, first among its terms and losses.
+
+    ``base`` of what is returned is None where this is the order of terms in the task's file: that of the first records,
+    which name no base.
+    """
+    base = base or task.base or task.terms[0]
+    if base not in task.terms:
+        raise ValueError(f"{task.name} has the terms {', '.join(task.terms)}; got {base}.")
+    order = sorted(range(len(task.terms)), key=lambda i: task.terms[i] != base)
+    if order[0] == 0:
+        return replace(task, base=base if base == task.base else None)
+
+    def losses(net: Net, data: Tensors, draw: Tensors) -> Tensor:
+        found = task.losses(net, data, draw)
+        return torch.stack([found[i] for i in order])
+
+    return replace(task, terms=tuple(task.terms[i] for i in order), losses=losses, base=base)

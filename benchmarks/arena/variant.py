@@ -16,17 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is changed of a task: factors of its losses by term, the optimizer, its learning rate, the steps."""
+    """What is changed of a task: factors of its losses by term, the optimizer, its learning rate, the steps.
+
+    ``base`` is that of :func:`~benchmarks.arena.task.with_base`: None for the order of terms in the task's file.
+    """
 
     scale: Mapping[str, float] = field(default_factory=dict)
     optimizer: str = "adam"
     lr: float | None = None
     steps: int | None = None
+    base: str | None = None
 
     def __str__(self) -> str:
         parts = [self.optimizer, *(f"{term} x{factor:g}" for term, factor in sorted(self.scale.items()))]
         parts += [] if self.lr is None else [f"lr {self.lr:g}"]
         parts += [] if self.steps is None else [f"{self.steps} steps"]
+        parts += [] if self.base is None else [f"base {self.base}"]
         return ", ".join(parts)
 
 

@@ -1,9 +1,9 @@
-"""The same exponents on every rank, whatever wraps the model.
+"""The same loss weights on every rank, whatever wraps the model.
 
-Where the criterion lies inside a DistributedDataParallel or FSDP2-sharded module and is called in its forward, the
-wrapper averages the exponents' gradient. Everywhere else (beside the model, ignored by the wrapper) nobody would, and
-the ranks would drift apart unnoticed. So :func:`trainonce.attach` registers :class:`AverageGradient`: as soon as a
-backward pass has accumulated the exponents' gradient, it is averaged over the ranks. That is before clipping and before
+Where a criterion that trains exponents lies inside a DistributedDataParallel or FSDP2-sharded module and is called in
+its forward, the wrapper averages their gradient. Everywhere else (beside the model, ignored by the wrapper) nobody
+would, and the ranks would drift apart unnoticed. So :func:`trainonce.attach` registers :class:`AverageGradient`: as
+soon as a backward pass has accumulated the gradient, it is averaged over the ranks. That is before clipping and before
 GradScaler looks for infinities, so every rank takes the same decision; averaging twice changes nothing, so it is right
 under accumulation and beside a wrapper that averages too. Only under ``DistributedDataParallel.join`` it must be off
 (``attach(..., sync=False)``, the criterion called in forward): a rank without data joins DDP's own collectives alone.
@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from trainonce.composite import CompositeLoss
+    from trainonce.weighting import LossWeighting
 
     Group = dist.ProcessGroup | None
 
@@ -78,24 +78,41 @@ def broadcast_(tensor: Tensor, group: Group = None) -> None:
     dist.broadcast(tensor, src=first, group=group)
 
 
-def check_placement(criterion: CompositeLoss) -> None:
+def share_state(criterion: LossWeighting, group: Group) -> None:
+    """Give all ranks the first one's state: a checkpoint may have been loaded on that one alone."""
+    for name in criterion._states:
+        own = getattr(criterion, name).detach()
+        if not is_sharded(own):
+            broadcast_(own, group)
+    if criterion._counts:
+        saved = criterion.get_extra_state().to(_device_of(criterion))
+        broadcast_(saved, group)
+        criterion.set_extra_state(saved)
+
+
+def _device_of(criterion: LossWeighting) -> torch.device:
+    return criterion._device() or torch.device("cpu")
+
+
+def check_placement(criterion: LossWeighting) -> None:
     """Refuse the one placement that DistributedDataParallel answers with an unclear error in backward.
 
     A parameter that DDP manages, used outside its forward while it looks for unused parameters, is marked ready twice.
     Run once, at the first training call with several ranks.
     """
-    if not criterion.learned:  # exponents without gradients are none of DDP's business
+    if criterion.trainable is None:
         return
+    own = getattr(criterion, criterion.trainable)
     active = DistributedDataParallel._active_ddp_module
     for wrapper in instances(DistributedDataParallel):
         if wrapper is active or not getattr(wrapper, "find_unused_parameters", False):  # absent: its __init__ failed
             continue
-        names = [name for name, p in wrapper.module.named_parameters() if p is criterion.exponents]
+        names = [name for name, p in wrapper.module.named_parameters() if p is own]
         if any(name not in wrapper.parameters_to_ignore for name in names):
             raise RuntimeError(
-                "This CompositeLoss lies inside a DistributedDataParallel module that looks for unused parameters, but "
-                "is called outside that module's forward: DDP would fail in backward with 'marked ready twice'. Call "
-                "trainonce.keep_out(model) before wrapping the model, or call the criterion inside forward."
+                f"This {criterion.kind} lies inside a DistributedDataParallel module that looks for unused parameters, "
+                "but is called outside that module's forward: DDP would fail in backward with 'marked ready twice'. "
+                "Call trainonce.keep_out(model) before wrapping the model, or call the criterion inside forward."
             )
 
 

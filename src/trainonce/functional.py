@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["composite", "composite_grad", "regularizer", "regularizer_grad", "weights"]
+__all__ = ["composite", "composite_grad", "ratios", "regularizer", "regularizer_grad", "weights"]
 
 NEGENTROPY: Final = "negentropy"
 SOFTPLUS: Final = "softplus"
@@ -46,6 +46,16 @@ def weights(exponents: Tensor) -> Tensor:
 def weights_with(zero: Tensor, exponents: Tensor) -> Tensor:
     """:func:`weights` for callers who keep the base's exponent, ``zero`` of shape ``(..., 1)``."""
     return torch.softmax(torch.cat((zero, exponents), dim=-1), dim=-1)
+
+
+def ratios(coefficients: Tensor) -> Tensor:
+    """Return each coefficient relative to the base's, which comes first; infinite or 0 where the base has 0.
+
+    >>> ratios(torch.tensor([0.5, 0.1, 0.0])), ratios(torch.tensor([0.0, 0.1, 0.0]))
+    (tensor([1.0000, 0.2000, 0.0000]), tensor([1., inf, 0.]))
+    """
+    base, rest = coefficients[..., :1], coefficients[..., 1:]
+    return torch.cat((torch.ones_like(base), torch.where(rest == 0, 0, rest / base)), dim=-1)
 
 
 def composite(exponents: Tensor, losses: Tensor) -> Tensor:

@@ -24,20 +24,20 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from trainonce import distributed, health
+from trainonce import distributed, health, readout
 from trainonce.readback import Readback, is_capturing
-from trainonce.text import quoted
+from trainonce.text import quoted, singular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-    from trainonce.composite import CompositeLoss
     from trainonce.terms import Values
+    from trainonce.weighting import LossWeighting
 
 __all__ = ["History"]
 
-FORMAT = 1
+FORMAT = 2
 HEAD = "trainonce_history"
 _JSON = json.JSONEncoder(allow_nan=False)
 _CALLED = "called"  # false in the row of a step without a call of the criterion; absent in all others
@@ -45,7 +45,7 @@ _BLOCK = 1 << 18  # bytes of a file that are parsed at a time
 
 
 class History:
-    """Records losses, weights, exponents and the two parts of each update, once per optimizer step.
+    """Records losses, coefficients and what a rule trains, once per optimizer step.
 
     Pass it to :func:`trainonce.attach`. With accumulation, the losses of a step are the means over its micro-batches; a
     step that GradScaler skips leaves no row. A step before which the criterion was not called leaves one, with
@@ -53,8 +53,9 @@ class History:
     Steps inside a CUDA graph cannot be recorded.
 
     .. note:: Unless the optimizer is fused, GradScaler does not announce that it skipped a step. It is noticed when the
-        exponents' gradient is gone at the next call, as it is after ``zero_grad()``. With ``set_to_none=False``, and
-        for a fixed criterion, which has no such gradient, a skipped step's losses count in the means of the next row.
+        gradient of what the rule trains is gone at the next call, as it is after ``zero_grad()``. With
+        ``set_to_none=False``, and for a rule that trains nothing, a skipped step's losses count in the means of the
+        next row.
 
     :param path: A JSON-lines file to write. Without one, the rows are kept in memory only. With several ranks only the
         first writes.
@@ -68,12 +69,12 @@ class History:
     >>> w, history = torch.nn.Parameter(torch.ones(1)), History()
     >>> criterion = trainonce.CompositeLoss(["a", "b"])
     >>> optimizer = torch.optim.SGD([w], lr=0.1)
-    >>> _ = trainonce.attach(optimizer, criterion, decay=1.0, history=history)
+    >>> _ = trainonce.attach(optimizer, criterion, history=history)
     >>> criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
     >>> _ = optimizer.step()
     >>> columns = history.columns()
-    >>> columns["step"], [round(x, 4) for x in columns["weight/b"]]
-    ([1], [0.0909])
+    >>> columns["step"], columns["coefficient/b"]
+    ([1], [0.5])
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class History:
             raise ValueError(f"step is the number of steps made so far and must be at least 0; got {step}.")
         self.path = None if path is None else Path(path)
         self.terms: tuple[str, ...] = ()
-        self.units = False  # whether the rows hold units, too
+        self.names: list[str] = []  # of the columns, without the step
         self._block = block
         self._rows: list[Tensor] = []  # on the device, one per step
         self._coming: Readback | None = None
@@ -98,7 +99,7 @@ class History:
         self._last = step or 0  # the number of the last step
         self._cut: int | None = None  # where the good part of the file ends, if anything may follow it
         self._unwritten = b""
-        self._criterion: weakref.ref[CompositeLoss] | None = None
+        self._criterion: weakref.ref[LossWeighting] | None = None
         if self.path is not None and _is_first_rank():
             self._open(self.path, step)
         self._process: int | None = os.getpid()
@@ -124,13 +125,13 @@ class History:
                 "step=, the number of optimizer steps it had made; for a new run choose another path."
             )
         kept = bisect.bisect_right(found.steps, self._last)
-        self.terms, self.units = found.terms, found.units
+        self.terms, self.names = found.terms, found.names
         self._steps, self._cut = found.steps[:kept], found.ends[kept]
         self._done = [found.table[:kept]] if kept else []
 
     # What attach calls
 
-    def bind(self, criterion: CompositeLoss) -> None:
+    def bind(self, criterion: LossWeighting) -> None:
         """Take the names of the terms, and start the file or cut what a resumed run does again."""
         terms, bound = criterion.terms, None if self._criterion is None else self._criterion()
         if bound is not None and bound.attachment is not None and bound.attachment.history is self:
@@ -140,23 +141,25 @@ class History:
                 f"The history records the terms {quoted(self.terms)}; this criterion has {quoted(terms)}. "
                 "Use one history for each criterion."
             )
-        units = criterion.meter is not None
-        if self.terms and self.units != units:
-            kinds = ("raw", "gradient")
+        names = column_names(criterion)
+        if self.terms and self.names != names:
             raise ValueError(
-                f"The history was begun with {kinds[self.units]} units; this criterion has {kinds[units]} ones. Use "
-                "one history for each criterion."
+                f"The history was begun by another rule; a {criterion.kind} has other columns: "
+                f"{quoted(sorted(set(names) ^ set(self.names)))}. Use one history for each criterion."
             )
         self._criterion = weakref.ref(criterion)
-        self.begin(terms, units)
+        self.begin(terms, names)
 
-    def begin(self, terms: tuple[str, ...], units: bool) -> None:
-        """Take the names of the terms, for rows that :meth:`extend` adds, and start the file."""
-        self.terms, self.units = terms, units
+    def begin(self, terms: tuple[str, ...], names: list[str]) -> None:
+        """Take the names of the terms and of the columns, for rows that :meth:`extend` adds, and start the file."""
+        self.terms, self.names = terms, names
         self._write([])
 
     def append(self, row: Tensor) -> None:
-        """One step's row, as :func:`row` lays it out. No waiting: a full block is sent, and written once it arrived."""
+        """Add one step's row: the columns in order, then its :class:`Mark`.
+
+        There is no waiting: a full block is sent, and written once it has arrived.
+        """
         if is_capturing(row):
             raise RuntimeError(
                 "A history cannot record steps inside a CUDA graph: replaying the graph runs no Python. Attach without "
@@ -178,66 +181,36 @@ class History:
             self._send()
             self._collect()
 
-    def mark(self) -> tuple[int, int]:
-        """A place to :meth:`rewind` to: the number of the last row, and the length of the file."""
-        self.flush()
-        return self._last, self.path.stat().st_size if self.path is not None and _is_first_rank() else 0
-
-    def rewind(self, mark: tuple[int, int]) -> Tensor:
-        """Take away the rows after a mark and return them, for training that goes back; :meth:`extend` adds them."""
-        self.flush()
-        last, length = mark
-        kept = bisect.bisect_right(self._steps, last)
-        table = self._table()
-        self._done, taken = [table[:kept]], table[kept:]
-        self._steps, self._last, self._cut = self._steps[:kept], last, length
-        self._write([])
-        return taken
-
-    def since(self, mark: tuple[int, int]) -> Tensor:
-        """The rows after a mark, which stay."""
-        self.flush()
-        return self._table()[bisect.bisect_right(self._steps, mark[0]) :]
-
     def extend(self, rows: Tensor) -> None:
-        """Add rows that :meth:`rewind` took away."""
+        """Add rows that are on the host."""
         self.flush()
         self._keep(rows)
 
     def columns(self) -> dict[str, list[Any]]:
         """All rows as named columns.
 
-        ``step``; ``loss/x`` and ``weight/x`` for each term; ``exponent/x``, ``empirical/x`` and ``decay/x`` for each
-        auxiliary term; ``lr``. Weights and exponents are those the step started from; ``empirical`` is what the
-        optimizer added to the exponent and ``decay`` what the hyperparameter decay added. With gradient units, also
-        ``unit/x`` for each auxiliary term, relative to the base, and ``total``. Losses and weights are raw always.
+        ``step``; ``loss/x`` and ``coefficient/x`` for each term; for rules that train, ``exponent/x``, ``empirical/x``
+        and ``decay/x`` for each auxiliary term, and ``lr``; then the rule's own columns. What is trained and the
+        coefficients are those the step started from; ``empirical`` is what the optimizer added and ``decay`` what the
+        rule's decay added.
         """
         return {name: column.tolist() for name, column in self.tensors().items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The same columns, each as a tensor on the host."""
+        """Return the same columns, each as a tensor on the host."""
         table = self._table()
         steps = torch.tensor(self._steps, dtype=torch.int64, device="cpu")
-        return {"step": steps} | {name: table[:, i] for i, name in enumerate(_columns(self.terms, self.units))}
+        return {"step": steps} | {name: table[:, i] for i, name in enumerate(self.names)}
 
-    def weights(self) -> Tensor:
-        """The weights that the losses were summed with, one row for each step with a call of the criterion.
-
-        Their sum is 1; with gradient units it is the step's ``total``.
-        """
+    def coefficients(self) -> Tensor:
+        """Return what the losses were multiplied by, one row for each step with a call of the criterion."""
         n, table = len(self.terms), self._table()
-        called = table[table[:, -1] == Mark.CALLED]
-        weights = called[:, n : 2 * n]
-        if not self.units:
-            return weights
-        sums = weights * called[:, -2:-1]
-        narrow = torch.equal(weights.float().to(weights.dtype), weights)  # recorded in float32, also if read as float64
-        return sums.float().to(sums.dtype) if narrow else sums
+        return table[table[:, -1] == Mark.CALLED][:, n : 2 * n]
 
     def _table(self) -> Tensor:
-        """All rows: the columns of :func:`_columns`, then the mark."""
+        """Return all rows: the columns, then the mark."""
         self.flush()
-        return torch.cat(self._done) if self._done else torch.empty(0, len(_columns(self.terms, self.units)) + 1)
+        return torch.cat(self._done) if self._done else torch.empty(0, len(self.names) + 1)
 
     def __len__(self) -> int:
         self.flush()
@@ -259,7 +232,7 @@ class History:
         if not path.is_file():
             raise FileNotFoundError(f"There is no history file at {path}.")
         found = _read(path, history)
-        history.terms, history.units = found.terms, found.units
+        history.terms, history.names = found.terms, found.names
         history._steps, history._done = found.steps, [found.table]
         return history
 
@@ -280,7 +253,7 @@ class History:
         self._last += len(block)
         self._done.append(block)
         self._steps += steps
-        self._write(list(_lines(_columns(self.terms, self.units), steps, block)))
+        self._write(list(_lines(self.names, steps, block)))
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Append the lines and whatever an earlier failure left unwritten."""
@@ -301,7 +274,7 @@ class History:
             health.warn(self, health.HistoryLost, path=self.path, reason=error.strerror or error)
 
     def _head(self) -> dict[str, Any]:
-        return {HEAD: FORMAT, "terms": self.terms} | ({"units": "gradient"} if self.units else {})
+        return {HEAD: FORMAT, "terms": self.terms, "columns": self.names}
 
     def __del__(self) -> None:
         # Not in a forked child, such as a data loader's worker: the rows are the parent's to write. And apart from
@@ -365,28 +338,15 @@ class Tally:
         return mean
 
 
-def row(
-    losses: Tensor,
-    weights: Tensor,
-    exponents: Tensor,
-    empirical: Tensor,
-    decay: Tensor,
-    lr: Tensor,
-    units: Tensor,
-    mark: Tensor,
-) -> Tensor:
-    """One step as a vector: the columns of :meth:`History.columns` in order, then its :class:`Mark`.
-
-    ``units``: those of the auxiliary terms and the total; empty if they are raw.
-    """
-    parts = (losses, weights, exponents, empirical, decay, lr.reshape(1), units, mark.reshape(1))
-    return torch.cat([part.to(exponents.dtype) for part in parts])
-
-
-def _columns(terms: tuple[str, ...], units: bool) -> list[str]:
-    per_term = [f"{kind}/{t}" for kind in ("loss", "weight") for t in terms]
-    learned = [f"{kind}/{t}" for kind in ("exponent", "empirical", "decay") for t in terms[1:]]
-    return [*per_term, *learned, "lr", *([*(f"unit/{t}" for t in terms[1:]), "total"] if units else [])]
+def column_names(criterion: LossWeighting) -> list[str]:
+    """Return the columns of a rule's history, in order."""
+    terms = criterion.terms
+    found = [f"{kind}/{term}" for kind in ("loss", "coefficient") for term in terms]
+    if criterion.trainable is not None:
+        trained = readout.names("", terms, criterion._states[criterion.trainable].start)
+        found += [f"{kind}{term}" for kind in (singular(criterion.trainable), "empirical", "decay") for term in trained]
+        found += ["lr"]
+    return found + [name for kind, row in criterion.columns().items() for name in readout.names(kind, terms, row)]
 
 
 def _lines(names: list[str], steps: range, block: Tensor) -> Iterator[dict[str, Any]]:
@@ -402,7 +362,7 @@ def _encode(lines: list[dict[str, Any]]) -> bytes:
 
 
 class _Content:
-    """What a file holds, read a block of lines at a time: its terms, and of each row the step, the numbers and the end.
+    """What a file holds, read a block of lines at a time: terms, columns, and of each row step, numbers and end.
 
     ``ends`` are places in the file, in bytes: where its first line ends, then each row. ``bad`` counts the lines that
     cannot be read or are out of order.
@@ -411,13 +371,14 @@ class _Content:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             head = file.readline()
-            self.terms, self.units = _terms(path, head)
+            self.terms, names, former = _head(path, head)
             self.steps: list[int] = []
             self.ends = array("q", [len(head)])
             self.bad = 0
             self._place = len(head)
-            fields = ["step", *_columns(self.terms, self.units), "step"]  # the last one gives way to the mark
-            self._width, self._fields = len(fields), operator.itemgetter(*fields)
+            self.names = [_rename(name) for name in names if _is_kept(name)] if former else names
+            fields = ["step", *names, "step"]  # the last one gives way to the mark
+            self._width, self._fields, self._former = len(fields), operator.itemgetter(*fields), names if former else []
             self._values = array("d")
             while lines := file.readlines(_BLOCK):
                 if not lines[-1].endswith(b"\n"):
@@ -426,10 +387,11 @@ class _Content:
 
     @property
     def table(self) -> Tensor:
-        """The columns of :func:`_columns`, then the mark."""
+        """The columns, then the mark."""
         if not self._values:
-            return torch.empty(0, self._width - 1, dtype=torch.float64, device="cpu")
-        return torch.frombuffer(self._values, dtype=torch.float64).reshape(-1, self._width)[:, 1:]
+            return torch.empty(0, len(self.names) + 1, dtype=torch.float64, device="cpu")
+        table = torch.frombuffer(self._values, dtype=torch.float64).reshape(-1, self._width)[:, 1:]
+        return _from_first_format(table, self._former, len(self.terms)) if self._former else table
 
     def _take(self, lines: list[bytes]) -> None:
         """Add the lines; where one of them is bad, halve them until it is alone."""
@@ -460,16 +422,44 @@ def _read(path: Path, owner: History) -> _Content:
     return found
 
 
-def _terms(path: Path, head: bytes) -> tuple[tuple[str, ...], bool]:
-    """The terms of a history, and whether its rows hold units."""
+def _head(path: Path, head: bytes) -> tuple[tuple[str, ...], list[str], bool]:
+    """Return the terms of a history, the columns of its lines, and whether they are those of the first format."""
     try:
         found = json.loads(head)
-        version, terms, units = int(found[HEAD]), tuple(map(str, found["terms"])), "units" in found
+        version = int(found[HEAD])
+        newer = version > FORMAT
+        terms = () if newer else tuple(map(str, found["terms"]))
+        names = _first_columns(terms, "units" in found) if version == 1 or newer else list(map(str, found["columns"]))
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is not a history file: its first line does not name the terms.") from None
-    if version > FORMAT:
+    if newer:
         raise ValueError(f"{path} was written by a newer trainonce. Update trainonce to read it.")
-    return terms, units
+    return terms, names, version == 1
+
+
+# The first format, of committed records: weights that sum to 1, in gradient units beside their total.
+
+
+def _first_columns(terms: tuple[str, ...], units: bool) -> list[str]:
+    per_term = [f"{kind}/{t}" for kind in ("loss", "weight") for t in terms]
+    learned = [f"{kind}/{t}" for kind in ("exponent", "empirical", "decay") for t in terms[1:]]
+    return [*per_term, *learned, "lr", *([*(f"unit/{t}" for t in terms[1:]), "total"] if units else [])]
+
+
+def _rename(name: str) -> str:
+    return name.replace("weight/", "coefficient/", 1) if name.startswith("weight/") else name
+
+
+def _is_kept(name: str) -> bool:
+    return not name.startswith("unit/") and name != "total"
+
+
+def _from_first_format(table: Tensor, names: list[str], terms: int) -> Tensor:
+    """Return the table with coefficients for weights, without units and total."""
+    table = table.clone()
+    if "total" in names:
+        table[:, terms : 2 * terms] *= table[:, names.index("total"), None]
+    return table[:, [i for i, name in enumerate([*names, "mark"]) if _is_kept(name)]]
 
 
 def _parse(lines: list[bytes], fields: Callable[[Any], tuple[Any, ...]], width: int) -> array[float] | None:

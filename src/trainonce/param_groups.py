@@ -1,4 +1,4 @@
-"""A parameter group of its own for what a criterion learns, in any torch optimizer that can hold one."""
+"""A parameter group of its own for what a rule trains, in any torch optimizer that can hold one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 NAME = "loss_weights"
-DECAY = "hyperparameter_decay"
 
-# Why each cannot train a vector of exponents with a dense gradient.
+# Why each cannot train a vector with a dense gradient.
 _CANNOT = {
     "LBFGS": "it takes a single parameter group and several evaluations a step",
     "SparseAdam": "it takes sparse gradients only",
@@ -22,8 +21,8 @@ _CANNOT = {
 }
 
 
-def check_optimizer(optimizer: object, exponents: nn.Parameter) -> None:
-    """Refuse what cannot hold the exponents, with what to do instead."""
+def check_optimizer(optimizer: object, trained: nn.Parameter | None) -> None:
+    """Refuse what is no optimizer, and what cannot hold the vector that is to be trained, with what to do instead."""
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, Optimizer):
         raise TypeError(
@@ -32,14 +31,17 @@ def check_optimizer(optimizer: object, exponents: nn.Parameter) -> None:
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"attach needs a torch.optim.Optimizer; got {type(optimizer).__name__}.")
-    for kind in type(optimizer).__mro__:
-        if kind.__name__ in _CANNOT and kind.__module__.startswith("torch.optim"):
-            raise TypeError(
-                f"{kind.__name__} cannot train the exponents: {_CANNOT[kind.__name__]}. Give them an optimizer of "
-                "their own, for example torch.optim.AdamW(criterion.parameters(), lr=..., weight_decay=0), attach the "
-                "criterion to that one and step both."
-            )
-    placed = any(_holds_only(group, exponents) for group in optimizer.param_groups)
+    if trained is None:
+        return
+    kind = cannot_train(optimizer)
+    if kind is not None:
+        raise TypeError(
+            f"{kind} cannot train the exponents: {_CANNOT[kind]}. Call criterion.freeze() first, to go on with the "
+            "weights as they are; or give them an optimizer of their own, for example "
+            "torch.optim.AdamW(criterion.parameters(), lr=..., weight_decay=0), attach the criterion to that one and "
+            "step both."
+        )
+    placed = any(_holds_only(group, trained) for group in optimizer.param_groups)
     if not placed and hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         raise RuntimeError(
             "A learning-rate scheduler was built on this optimizer before attach: it would never schedule the "
@@ -47,15 +49,14 @@ def check_optimizer(optimizer: object, exponents: nn.Parameter) -> None:
         )
 
 
-def place(optimizer: Optimizer, exponents: nn.Parameter, lr: float | Tensor | None, decay: float) -> int:
-    """Give the exponents a group of their own and return its index."""
-    index = own_group(optimizer, exponents, "exponents", lr)
-    optimizer.param_groups[index][DECAY] = decay
-    return index
+def cannot_train(optimizer: object) -> str | None:
+    """Return the name of the torch optimizer if it cannot hold a vector, else None."""
+    names = (kind.__name__ for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim"))
+    return next((name for name in names if name in _CANNOT), None)
 
 
 def own_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: float | Tensor | None = None) -> int:
-    """Give a parameter of a criterion a group of its own, without weight decay, and return the group's index.
+    """Give a vector that a rule trains a group of its own, without weight decay, and return the group's index.
 
     A group from an earlier attach is used again (a copied or resumed optimizer); a parameter that came in with
     ``model.parameters()`` is taken out of the model's group.
@@ -72,39 +73,18 @@ def own_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: floa
 
 
 def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
-    """The index of the exponents' group; loading a state replaces the group dicts, so it is looked up, not kept."""
+    """Return the index of the vector's group; loading a state replaces the dicts, so it is looked up, not kept."""
     groups = optimizer.param_groups
     if likely < len(groups) and groups[likely]["params"][0] is exponents:
         return likely
     return next(i for i, group in enumerate(groups) if any(p is exponents for p in group["params"]))
 
 
-def add_group_to_state(saved: dict[str, Any], optimizer: Optimizer, index: int) -> dict[str, Any] | None:
-    """A state saved before attach, completed by the exponents' group as it is now; None if it needs nothing."""
-    groups, own = saved["param_groups"], optimizer.param_groups
-    complete = len(groups) >= len(own) or (index < len(groups) and DECAY in groups[index])
-    if complete or [len(g["params"]) for g in groups[:index]] != [len(g["params"]) for g in own[:index]]:
-        return None
-    taken = [p for group in groups for p in group["params"]]
-    added = {k: v for k, v in own[index].items() if k != "params"}
-    added["lr"] = _rate_on_schedule(groups[0], own[index])
-    added["params"] = [max(taken, default=-1) + 1]
-    return {**saved, "param_groups": [*groups[:index], added, *groups[index:]]}
-
-
-def _rate_on_schedule(saved: dict[str, Any], added: dict[str, Any]) -> Any:
-    """A group's learning rate where the schedule stands that the saved first group has followed."""
-    start, now, own = saved.get("initial_lr"), saved["lr"], added.get("initial_lr", added["lr"])
-    if not start or any(isinstance(rate, Tensor) for rate in (start, now, own)):
-        return added["lr"]
-    return own * (now / start)
-
-
 def _new_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: float | Tensor | None) -> dict[str, Any]:
     first = optimizer.param_groups[0]
     # The model's own settings, also where its group departs from the optimizer's defaults; never its weight decay.
     group: dict[str, Any] = {key: first[key] for key in optimizer.defaults if key in first}
-    group["lr"] = _copy_rate(first["lr"] if lr is None else lr)
+    group["lr"] = _copy_rate(_rate_of_model(optimizer) if lr is None else lr)
     if "initial_lr" in first:  # a loaded state: the scheduler that comes next looks for it
         group["initial_lr"] = first["initial_lr"] if lr is None else lr
     if "weight_decay" in group:
@@ -115,6 +95,22 @@ def _new_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: flo
     named = "param_names" in first
     group["params"] = [(f"{group['name']}.{name}", parameter)] if named else [parameter]
     return group
+
+
+def _rate_of_model(optimizer: Optimizer) -> float | Tensor:
+    """Return the learning rate of all groups, or raise where they differ."""
+    rates: list[float | Tensor | None] = [group.get("lr") for group in optimizer.param_groups]
+    if rates[0] is None:
+        raise ValueError(f"{type(optimizer).__name__} has no learning rate: give the rule one, as lr=... of its own.")
+    known = {as_number(rate) for rate in rates}
+    if len(known) > 1:
+        shown = ", ".join(f"{rate:g}" for rate in sorted(rate for rate in known if rate is not None))
+        raise ValueError(
+            f"The optimizer's groups have different learning rates ({shown}), so the one for the loss weights is yours "
+            "to say: give the rule lr=..., such as CompositeLoss(terms, lr=1e-3)."
+        )
+    rate: float | Tensor = rates[0]
+    return rate
 
 
 def _copy_rate(rate: float | Tensor) -> float | Tensor:

@@ -1,4 +1,4 @@
-"""Reading a device tensor on the host without waiting for the device."""
+"""Copying between host and device without waiting for the device."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class Readback:
         if self._event is not None:
             self._event.synchronize()
         return self._host
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on a device."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()  # from pageable memory the host would wait
+    return tensor.to(device, non_blocking=True)
 
 
 def is_capturing(tensor: Tensor) -> bool:

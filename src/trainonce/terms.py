@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainonce.text import check_line, is_positive, names_error, quoted
+from trainonce.distributed import is_sharded
+from trainonce.text import check_line, names_error, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+AT = "at"  # the keyword of a call that names tensors to measure at
 
 Losses: TypeAlias = Mapping[str, Tensor | None] | Sequence[Tensor | None] | Tensor
 
@@ -29,21 +32,54 @@ class Present(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The losses of one call: those that are there, and which they are (None: all)."""
+    """The detached losses of one call: those that are there, and which they are (None: all)."""
 
     losses: Tensor
     present: Present | None
 
     def pad(self) -> Tensor:
-        """The losses of all terms, NaN where one is absent."""
+        """Return the losses of all terms, NaN where one is absent."""
         if self.present is None:
             return self.losses
         full = self.losses.new_full(self.present.mask.shape, math.nan)
         return full.index_copy(0, self.present.indices, self.losses)
 
 
+class Batch(NamedTuple):
+    """One call as a rule sees it. ``losses``: of the terms that are there, in a vector with its graph."""
+
+    losses: Tensor
+    present: Present | None  # None: all terms are there
+    given: Tensor | list[Tensor]  # the same losses as they came, each with a graph of its own unless stacked
+    where: tuple[int, ...] | None  # which terms are there, on the host; None: all
+    at: tuple[Tensor, ...]  # the tensors that the call named to measure at
+
+    def each(self) -> list[Tensor]:
+        """Return the losses apart."""
+        return list(self.given.unbind()) if isinstance(self.given, Tensor) else self.given
+
+
+PATTERNS = 256  # of absent terms that are kept
+
+
+class Patterns:
+    """Marks of absent terms, each sent to the device once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], Present] = {}
+
+    def mark(self, where: tuple[int, ...], count: int, device: torch.device) -> Present:
+        found = self._known.get(where)
+        if found is None or found.indices.device != device:
+            if len(self._known) >= PATTERNS:
+                self._known.clear()
+            with torch.inference_mode(False):  # also when first met in validation: training saves them for backward
+                self._known[where] = found = mark_present(where, count, device)
+        return found
+
+
 def mark_present(where: tuple[int, ...], count: int, device: torch.device) -> Present:
-    """Which of ``count`` terms are there, made on the host and sent without waiting for the device."""
+    """Mark which of ``count`` terms are there, on the host, and send it without waiting for the device."""
     there = set(where)
     indices = torch.tensor(where, dtype=torch.int64, device="cpu").to(device, non_blocking=True)
     mask = torch.tensor([i in there for i in range(count)], device="cpu").to(device, non_blocking=True)
@@ -64,6 +100,10 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
                 f"{owner} needs term names that are non-empty strings without surrounding space; got {name!r}."
             )
         check_line("A term's name", name)
+        if name == AT:
+            raise ValueError(
+                f"{owner} cannot have a term named {AT!r}: a call takes tensors under it. Rename the term."
+            )
     if len(names) < 2:
         raise ValueError(
             f"{owner} weighs two or more terms; got {len(names)} ({quoted(names) or 'none'}). "
@@ -75,53 +115,58 @@ def check_names(terms: Iterable[str], owner: str) -> tuple[str, ...]:
     return names
 
 
-def starting_exponents(terms: tuple[str, ...], init: float | Mapping[str, float]) -> tuple[float, ...]:
-    """The exponents that ``init`` asks for, or an error that names the rule."""
-    auxiliary = terms[1:]
-    if isinstance(init, Mapping):
-        if set(init) != set(auxiliary):
-            raise names_error("init, as a dict with one value for each auxiliary term,", auxiliary, list(init))
-        table = dict(init)
+def values_by_term(
+    what: str, terms: tuple[str, ...], given: float | Mapping[str, float], valid: Callable[[object], bool], rule: str
+) -> list[float]:
+    """Return one number for each term, from a number for all or a dict; or raise an error that names the rule."""
+    if isinstance(given, Mapping):
+        if set(given) != set(terms):
+            raise names_error(f"{what}, as a dict with one value for each auxiliary term,", terms, list(given))
+        table = dict(given)
     else:
-        table = dict.fromkeys(auxiliary, init)
+        table = dict.fromkeys(terms, given)
     for term, value in table.items():
-        if not is_positive(value):
-            raise ValueError(
-                f"init is the starting ratio of a term's weight to the base weight and must be a positive number; "
-                f"got {value!r} for {term!r}. To start from almost nothing use a small one, such as 1e-3."
-            )
-    return tuple(math.log(table[term]) for term in auxiliary)
+        if not valid(value):
+            raise ValueError(f"{what} must be {rule}; got {value!r} for {term!r}.")
+    return [float(table[term]) for term in terms]
 
 
 def collect(
-    terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]
+    owner: str, terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]
 ) -> tuple[Tensor | list[Tensor], tuple[int, ...] | None]:
-    """The losses that are there, in the order of ``terms``, and which they are (None: all).
+    """Return the losses that are there, in the order of ``terms``, and which they are (None: all).
 
     A stacked tensor stays as it is; ``None`` marks a term absent from the batch. What carries a gradient is a
-    floating-point tensor; :func:`stack` checks shapes and devices.
+    floating-point tensor; :func:`stack` checks shapes and devices. Subclasses of Tensor are taken as plain tensors.
     """
     tracking = torch.is_grad_enabled()
     if isinstance(losses, Tensor):
         if named or losses.shape != (len(terms),) or not _is_usable(losses, 1, tracking):
-            raise _explain_stacked(terms, losses, named)
-        return losses, None
-    values = _in_order(terms, losses, named)
+            raise _explain_stacked(owner, terms, losses, named)
+        return plain(losses), None
+    values = _in_order(owner, terms, losses, named)
     if tracking:
         for value in values:
-            if not isinstance(value, Tensor) or not value.requires_grad:
+            if type(value) is not Tensor or not value.requires_grad:
                 break
         else:
             return cast("list[Tensor]", values), None
-    given = [value for value in values if value is not None]
+    given = [plain(value) if isinstance(value, Tensor) else value for value in values if value is not None]
     if not all(isinstance(value, Tensor) and _is_usable(value, 0, tracking) for value in given):
         raise _explain(terms, values) or AssertionError("unreachable")
     if len(given) == len(terms):
         return given, None
     table = named if losses is None else losses
     if isinstance(table, Mapping) and any(name not in table for name in terms):
-        raise names_error("CompositeLoss", terms, list(table))
+        raise names_error(owner, terms, list(table))
     return given, tuple(i for i, value in enumerate(values) if value is not None)
+
+
+def plain(value: Tensor) -> Tensor:
+    """Return a subclass's tensor as a plain one: what the subclass knows of its columns says nothing of a loss."""
+    if type(value) in (Tensor, nn.Parameter) or is_sharded(value):
+        return value
+    return value.as_subclass(Tensor)
 
 
 def stack(terms: tuple[str, ...], given: Tensor | list[Tensor], where: tuple[int, ...] | None) -> Tensor:
@@ -157,28 +202,26 @@ def keep_finite(
     return kept, tuple(i for i, ok in zip(index, finite, strict=True) if ok), bad
 
 
-def _in_order(terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]) -> list[Tensor | None]:
+def _in_order(
+    owner: str, terms: tuple[str, ...], losses: Losses | None, named: Mapping[str, Tensor | None]
+) -> list[Tensor | None]:
     if losses is None:
         table = named
     elif named:
         raise TypeError(
-            "CompositeLoss takes the losses one way at a time; got a positional argument and the keywords "
+            f"{owner} takes the losses one way at a time; got a positional argument and the keywords "
             f"{quoted(named)}. Pass all by keyword, or one dict."
         )
     elif isinstance(losses, Mapping):
         table = losses
     elif isinstance(losses, Sequence) and not isinstance(losses, str):
         if len(losses) != len(terms):
-            raise ValueError(
-                f"CompositeLoss expects {len(terms)} losses in the order {quoted(terms)}; got {len(losses)}."
-            )
+            raise ValueError(f"{owner} expects {len(terms)} losses in the order {quoted(terms)}; got {len(losses)}.")
         return list(losses)
     else:
-        raise TypeError(
-            f"CompositeLoss takes keywords, a dict, a list or a stacked tensor; got {type(losses).__name__}."
-        )
+        raise TypeError(f"{owner} takes keywords, a dict, a list or a stacked tensor; got {type(losses).__name__}.")
     if len(table) != len(terms):
-        raise names_error("CompositeLoss", terms, list(table))
+        raise names_error(owner, terms, list(table))
     return [table.get(name) for name in terms]
 
 
@@ -217,9 +260,9 @@ def _explain(terms: tuple[str, ...], values: list[Tensor | None]) -> Exception |
     )
 
 
-def _explain_stacked(terms: tuple[str, ...], losses: Tensor, named: Mapping[str, object]) -> Exception:
+def _explain_stacked(owner: str, terms: tuple[str, ...], losses: Tensor, named: Mapping[str, object]) -> Exception:
     if named:
-        return TypeError("CompositeLoss takes a stacked tensor alone, without keywords.")
+        return TypeError(f"{owner} takes a stacked tensor alone, without keywords.")
     if losses.shape != (len(terms),):
         return ValueError(
             f"A stacked tensor of losses must have shape ({len(terms)},), one scalar for each of "

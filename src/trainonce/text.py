@@ -108,6 +108,11 @@ def quoted(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
+def singular(name: str) -> str:
+    """Return a trained vector's name in columns: ``exponents`` gives ``exponent/x``."""
+    return name.removesuffix("s")
+
+
 def _closest(name: str, candidates: Sequence[str]) -> str | None:
     related = [c for c in candidates if c.startswith(name) or name.startswith(c)]
     related += difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)

@@ -11,13 +11,14 @@ from benchmarks.arena import choose, points, records, searches
 from benchmarks.arena.rules import Point
 from benchmarks.arena.schedule import stacks_of
 from benchmarks.arena.score import name_of
+from benchmarks.arena.task import with_base
 
 HEAD = ["task", "variant", "rule", "settings", "seed"]
 
 
 @pytest.fixture
 def arena(monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "find", lambda name: TOY)
+    monkeypatch.setattr(command, "find", lambda name, base: with_base(TOY, base))
     trained = []
     make = command.Stack
 
@@ -64,6 +65,17 @@ def test_a_record_says_all_and_is_short(arena):
     assert units["curve"][-1] == pytest.approx(units["validation"], rel=1e-3)
     assert {"cost", "test", "diverged", "seconds", "torch", "device"} <= set(units)
     assert max(map(len, out.read_text().splitlines())) < 500
+
+
+def test_another_base_has_records_of_its_own(arena):
+    call, _ = arena
+    (plain,) = call("--rules", "base", "--seeds", "0")[1]
+    _, found = call("--rules", "base", "--seeds", "0", "--base", "smooth", "--scale", "smooth=2")
+    other = found[-1]
+    assert (plain["variant"], other["variant"]) == ("adam, 9 steps", "adam, smooth x2, 9 steps, base smooth")
+    assert other["weights"] == plain["weights"] == [1, 0, 0]
+    assert other["test"] != plain["test"]  # another term was trained
+    assert len(call("--rules", "base", "--seeds", "0", "--base", "fit")[1]) == len(found)  # which it is
 
 
 def test_settings_from_a_file(arena, tmp_path):

@@ -11,7 +11,7 @@ from benchmarks.arena.rules.small_systems import nearest_above, solve
 from benchmarks.arena.stack import Stack
 from benchmarks.arena.variant import Variant
 from trainonce import History
-from trainonce.study.weightings.peers import Peer
+from trainonce.study.rules import make
 
 CLOSE = 1e-9
 
@@ -32,18 +32,17 @@ def double():
 @pytest.mark.parametrize("method", ["uw", "imtl-l", "dwa", "famo"])
 def test_losses_alone(method, double):
     pytest.importorskip("torchjd")
-    alone, peer = Alone(1), Peer(method)
-    criterion = peer.criterion(TOY.terms, 1.0, "propagate", None)
+    alone, peer = Alone(1), make(method)
+    criterion = peer.build(TOY.terms, steps=TOY.steps)
     step = alone.optimizer()
-    peer.attach(step, criterion, History(), TOY.steps)
+    peer.attach(step, criterion, History())
     for _ in range(TOY.steps):
         step.zero_grad()
         criterion(alone.losses()).backward()
         step.step()
     stack = train(method)
     assert distance(stack, 0, 1, alone.model) < CLOSE
-    weights = stack.weights[0, 1] / stack.weights[0, 1].sum()
-    torch.testing.assert_close(weights, criterion.fixed, atol=CLOSE, rtol=0)
+    torch.testing.assert_close(stack.weights[0, 1], criterion.coefficients(), atol=CLOSE, rtol=0)
 
 
 def matrices():

@@ -68,6 +68,15 @@ def test_a_variant_without_a_grid_is_read_against_the_plain_one():
     assert [(row.variant, row.difference) for row in rows if row.rule == "units"] == [("adam, side x100", 2.0)]
 
 
+def test_a_named_base_takes_the_place_of_the_first():
+    """Of the same rule; fixed weights are the same with any, so the grid is that of both."""
+    first, named = record("units", {}, [70.0, 70.0]), record("units", {}, [82.0, 84.0], variant="adam, base side")
+    rows = score.score([*GRID, *first, *record("uw", {}, [9.0, 11.0]), *named], lambda task: True)
+    assert [row.variant for row in rows] == ["adam"] * len(rows)
+    assert [(row.test, row.difference, row.unit) for row in rows if row.rule.startswith("units")] == [(83.0, 2.0, 10.0)]
+    assert any(row.rule == "uw" for row in rows)
+
+
 def test_regret_on_a_flat_grid_is_counted_in_standard_errors():
     flat = [r for i in range(3) for r in record("grid", {"ratios": [i]}, [10.0, 12.0])]
     row = row_of(score.score([*flat, *record("uw", {}, [9.0, 11.0])], lambda task: True), "uw")

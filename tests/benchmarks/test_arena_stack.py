@@ -69,9 +69,9 @@ def test_printed(init, rho, optimizer, double):
     stack, result = train([("uniform", {}), ("printed", {"init": init, "rho": rho})], Variant(optimizer=optimizer))
     for at, seed in enumerate(SEEDS):
         alone = Alone(seed)
-        criterion = trainonce.CompositeLoss(TOY.terms, init=init)
+        criterion = trainonce.CompositeLoss(TOY.terms, init=init, decay=rho)
         step = alone.optimizer(name=optimizer)
-        trainonce.attach(step, criterion, decay=rho)
+        trainonce.attach(step, criterion)
         for _ in range(TOY.steps):
             step.zero_grad()
             last = trainonce.functional.weights(criterion.exponents.detach())

@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, jacrev, vmap
 from benchmarks.arena import rates
 from benchmarks.arena.data import Pool, generator, missing, split
 from benchmarks.arena.split import CHOOSING, JUDGED, JUDGING, WITH_SGD
+from benchmarks.arena.task import with_base
 from benchmarks.arena.tasks import (
     NAMES,
     _pde,
@@ -89,6 +90,30 @@ def test_says_what_it_is(name):
     names = list(parameters_of(name, 0))
     assert all(any(n.startswith(prefix) for n in names) for prefix in task.shared + task.last)
     assert all(n.startswith(task.shared) for n in names if n.startswith(task.last))
+
+
+ANCHORS = dict.fromkeys(("burgers", "klein_gordon", "allen_cahn", "kdv"), "initial") | {"helmholtz": "boundary"}
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_the_base_of_an_equation_is_what_anchors_its_solution(name):
+    task, first = get(name), get(name, "residual")
+    assert (task.terms[0], task.base) == (ANCHORS[name], ANCHORS[name])
+    assert (first.terms[0], first.base) == ("residual", None)  # the order of the first records, which name no base
+    module, data, draw = task.model(), data_of(name, 0), draw_of(name, 0)
+    losses = [dict(zip(one.terms, one.losses(module, data, draw).tolist(), strict=True)) for one in (task, first)]
+    assert losses[0] == losses[1]
+
+
+def test_the_base_is_put_first_and_the_other_terms_stay_in_order():
+    task = get("klein_gordon")
+    assert task.terms == ("initial", "residual", "boundary", "velocity")
+    again = with_base(task)
+    assert (again.terms, again.base) == (task.terms, task.base)
+    assert get("digits", "consistency").terms[0] == get("digits", "consistency").base == "consistency"
+    assert [get(name).base for name in NAMES if name not in ANCHORS] == [None] * 18
+    with pytest.raises(ValueError, match="kdv has the terms residual, boundary, initial; got start"):
+        get("kdv", "start")
 
 
 @every_task

@@ -31,7 +31,7 @@ def test_labels_of_a_response_curve_keep_clear_of_the_line_where_the_axis_is_int
     found, axes = boxes(figure), figure.axes[0]
     (line,) = [line for line in axes.lines if list(line.get_ydata()) == [0, 1]]
     at = axes.transData.transform((line.get_xdata()[0], 0))[0]
-    assert "learned" in [text for text, _ in found]
+    assert "one-shot" in [text for text, _ in found]
     assert all(min(abs(box.x0 - at), abs(box.x1 - at)) > 4 and not box.x0 < at < box.x1 for _, box in found)
 
 

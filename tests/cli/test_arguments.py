@@ -62,9 +62,9 @@ def test_seeds_that_are_none_are_one_sentence(text, message, capsys):
     assert "seeds is" not in error
 
 
-PLANS = ["one-shot:init=1,decay=2", "uniform", "grid:0.1,1,10", "fixed:fit=1,small=2,flat=3", "grid:small=1/2,flat=1"]
+PLANS = ["yoto:init=1,decay=2", "uniform", "grid:0.1,1,10", "fixed:fit=1,small=2,flat=3", "grid:small=1/2,flat=1"]
 BRACKETS = [
-    "one-shot(init=1,decay=2)",
+    "yoto(init=1,decay=2)",
     "uniform",
     "grid(0.1,1,10)",
     "fixed(fit=1,small=2,flat=3)",
@@ -87,16 +87,16 @@ def test_plans_are_separate_arguments_or_separated_by_commas():
 @pytest.mark.parametrize("task", ["digits", "my_task.py", "my_task.py:line", "my.package:line", "study.toml"])
 @pytest.mark.parametrize("more", [[], ["--seeds", "2"]])
 def test_a_task_behind_the_plans_is_found(task, more):
-    asked = read("--plans", "one-shot,uniform", task, *more)
-    assert (asked.task, asked.plans) == (task, ["one-shot,uniform"])
+    asked = read("--plans", "yoto,uniform", task, *more)
+    assert (asked.task, asked.plans) == (task, ["yoto,uniform"])
 
 
 @pytest.mark.parametrize(
     ("given", "plans"),
     [
-        (["--plans", "uniform", "--plans", "one-shot", "toy.py"], ["uniform", "one-shot"]),
-        (["--plans", "uniform", "toy.py", "--plans", "one-shot", "base"], ["uniform", "one-shot", "base"]),
-        (["--plans", "uniform", "--seeds", "2", "--plans", "one-shot", "toy.py", "--yes"], ["uniform", "one-shot"]),
+        (["--plans", "uniform", "--plans", "yoto", "toy.py"], ["uniform", "yoto"]),
+        (["--plans", "uniform", "toy.py", "--plans", "yoto", "base"], ["uniform", "yoto", "base"]),
+        (["--plans", "uniform", "--seeds", "2", "--plans", "yoto", "toy.py", "--yes"], ["uniform", "yoto"]),
         (["--plan", "uniform", "toy.py"], ["uniform"]),  # argparse takes the beginning of an option for it
     ],
 )
@@ -106,12 +106,20 @@ def test_a_task_behind_any_list_of_plans_is_found(given, plans):
 
 
 def test_plans_behind_the_task_stay_where_they_are():
-    asked = read("my_task.py", "--plans", "one-shot:init=1", "grid:0.1,1", "--out", "results.py")
-    assert (asked.task, asked.plans) == ("my_task.py", ["one-shot:init=1", "grid:0.1,1"])
+    asked = read("my_task.py", "--plans", "yoto:init=1", "grid:0.1,1", "--out", "results.py")
+    assert (asked.task, asked.plans) == ("my_task.py", ["yoto:init=1", "grid:0.1,1"])
+
+
+@pytest.mark.parametrize("rule", ["my_rules.py:GradNorm", "my_rules.py:GradNorm(alpha=1.5)", "rules.mine:gradnorm"])
+def test_rules_of_ones_own_are_plans_and_no_tasks(rule):
+    asked = read("digits", "--plans", "yoto", rule)
+    assert (asked.task, asked.plans) == ("digits", ["yoto", rule])
+    asked = read("--plans", "yoto", rule, "my_task.py")
+    assert (asked.task, asked.plans) == ("my_task.py", ["yoto", rule])
 
 
 @pytest.mark.parametrize(
-    "text", ["one-shot,grid:0.1,1", "grid:0.1,1,uniform", "grid:0.1,tpe(trials=2)", "tpe:trials=3,asha:trials=3"]
+    "text", ["yoto,grid:0.1,1", "grid:0.1,1,uniform", "grid:0.1,tpe(trials=2)", "tpe:trials=3,asha:trials=3"]
 )
 def test_what_can_be_read_in_two_ways_is_one_sentence(text):
     with pytest.raises(ValueError, match=r"can be read in more than one way: behind a colon, commas .* by spaces"):

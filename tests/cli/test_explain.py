@@ -26,7 +26,7 @@ def run(*arguments):
 
 def test_every_warning_has_a_section_and_every_section_a_warning():
     assert list(explain.sections()) == [category.topic() for category in WARNINGS]
-    assert health.NotInOptimizer.topic() == "not-in-optimizer"
+    assert health.NotAttached.topic() == "not-attached"
 
 
 @pytest.mark.parametrize("topic", explain.sections())
@@ -55,21 +55,21 @@ def test_code_is_kept_as_it_is(capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["NotMoving", "health.NotMoving", "trainonce.health.NotMoving", "not_moving", "Not-Moving"]
+    "name", ["NeverStepped", "health.NeverStepped", "trainonce.health.NeverStepped", "never_stepped", "Never-Stepped"]
 )
 def test_other_spellings_of_a_topic(name, capsys):
     assert run(name) == 0
-    assert capsys.readouterr().out.startswith("not-moving\n")
+    assert capsys.readouterr().out.startswith("never-stepped\n")
 
 
 def test_the_overview_has_every_topic_with_what_was_seen(capsys):
     assert run() == 0
     text = capsys.readouterr().out
     assert re.findall(r"^([a-z]\S+)  +\S", text, re.MULTILINE) == list(explain.sections())
-    assert "ranks-differ         The exponents are not the same on every rank." in text
+    assert "ranks-differ           The exponents are not the same on every rank." in text
 
 
-@pytest.mark.parametrize(("name", "likely"), [("not-movin", "'not-moving'"), ("NotMovin", "'not-moving'")])
+@pytest.mark.parametrize(("name", "likely"), [("never-steppe", "'never-stepped'"), ("NeverSteppe", "'never-stepped'")])
 def test_a_wrong_name_gets_the_likely_one(name, likely, capsys):
     assert run(name) == 2
     found = capsys.readouterr()
@@ -85,7 +85,7 @@ def test_a_name_like_no_topic(capsys):
 def test_in_a_terminal_rich_shows_it():
     pytest.importorskip("rich")
     here, there = pty.openpty()
-    command = [sys.executable, "-m", "trainonce", "explain", "not-moving"]
+    command = [sys.executable, "-m", "trainonce", "explain", "never-stepped"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "90"}
     with subprocess.Popen(command, stdout=there, env=environment):
         os.close(there)

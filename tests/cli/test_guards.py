@@ -27,13 +27,11 @@ def names(out):
 
 def test_a_dry_run_shows_trials_and_cost_and_touches_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert (
-        run("compare", "digits", "--dry-run", "--seeds", 2, "--workers", 2, "--plans", "one-shot", "grid", "asha") == 0
-    )
+    assert run("compare", "digits", "--dry-run", "--seeds", 2, "--workers", 2, "--plans", "yoto", "grid", "asha") == 0
     text = capsys.readouterr().out
-    assert "one-shot          2  1\n" in text
-    assert "grid             18  9\n" in text
-    assert "asha             54  at most 27\n" in text
+    assert "yoto          2  1\n" in text
+    assert "grid         18  9\n" in text
+    assert "asha         54  at most 27\n" in text
     assert "74 trials, seeds 0 to 1. 74 trainings to do, about 44 s with 2 workers." in text
     assert not list(tmp_path.iterdir())
 
@@ -160,7 +158,7 @@ def test_the_same_failure_in_every_trial_stops_the_study(tmp_path, capsys):
 
 
 def compared(out):
-    plans = ("--plans", "one-shot", "grid:0.1,1", "uniform")
+    plans = ("--plans", "yoto", "grid:0.1,1", "uniform")
     assert run("compare", TASK, *plans, "--seeds=1", "--steps=1", "--out", out, "--workers=0", "--no-report") == 0
 
 
@@ -168,20 +166,20 @@ def test_a_plan_is_dropped_and_its_records_stay(tmp_path, capsys):
     compared(tmp_path)
     assert run("report", tmp_path, "--drop", "grid:0.10,1") == 0
     assert f"Dropped from {tmp_path}: grid(0.1,1). Their trials are kept." in capsys.readouterr().out
-    assert names(tmp_path) == ["one-shot", "uniform"]
+    assert names(tmp_path) == ["yoto", "uniform"]
     assert len(Store(tmp_path).read()) == 5
     assert "grid(0.1,1)" not in (tmp_path / "report.html").read_text()
-    assert [row.plan for row in Summary.read(tmp_path).rows] == ["one-shot", "uniform"]
+    assert [row.plan for row in Summary.read(tmp_path).rows] == ["yoto", "uniform"]
 
 
 def test_compare_drops_without_training_unless_plans_are_named(tmp_path, capsys):
     compared(tmp_path)
     given = ("compare", TASK, "--seeds=2", "--steps=1", "--out", tmp_path, "--workers=0", "--no-report")
     assert run(*given, "--drop", "uniform") == 0
-    assert names(tmp_path) == ["one-shot", "grid(0.1,1)"]
+    assert names(tmp_path) == ["yoto", "grid(0.1,1)"]
     assert len(Store(tmp_path).read()) == 5
     assert run(*given, "--drop", "grid(0.1,1)", "--plans", "base") == 0
-    assert names(tmp_path) == ["one-shot", "base"]
+    assert names(tmp_path) == ["yoto", "base"]
     assert len(Store(tmp_path).read()) == 7
 
 
@@ -191,10 +189,9 @@ def test_a_plan_that_is_not_there_is_one_sentence_and_nothing_changes(command, t
     before = (tmp_path / "study.json").read_bytes()
     what = (TASK, "--steps=1", "--out", tmp_path) if command == "compare" else (tmp_path,)
     capsys.readouterr()
-    assert run(command, *what, "--drop", "one-shot", "--drop", "unifrom") == 1
+    assert run(command, *what, "--drop", "yoto", "--drop", "unifrom") == 1
     assert capsys.readouterr().err == (
-        f"The study in {tmp_path} has no plan 'unifrom'; it has: one-shot, grid(0.1,1), uniform. "
-        "Did you mean 'uniform'?\n"
+        f"The study in {tmp_path} has no plan 'unifrom'; it has: yoto, grid(0.1,1), uniform. Did you mean 'uniform'?\n"
     )
     assert (tmp_path / "study.json").read_bytes() == before
 

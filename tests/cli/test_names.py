@@ -37,7 +37,7 @@ def hostile(trial, *, steps=3):
 def test_a_task_with_any_names_is_compared_and_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("hostile.py").write_text(HOSTILE, encoding="utf-8")
-    plans = "one-shot,grid(0.1,1),sweep-init(0.1,1)"
+    plans = "yoto,grid(0.1,1),sweep-init(0.1,1)"
     assert run("compare", "hostile.py", "--plans", plans, "--seeds", 2, "--workers", 0, "--interactive") == 0
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -47,13 +47,13 @@ def test_a_task_with_any_names_is_compared_and_reported(tmp_path, monkeypatch, c
     assert "<script> 🔥" not in (folder / "report.html").read_text(encoding="utf-8")
     assert len(list((folder / "figures").glob("*.png"))) > 10
     assert sorted(path.name for path in Path().iterdir() if path.name != "__pycache__") == ["hostile.py", "out"]
-    assert run("run", "hostile.py", "--plan", "one-shot", "--workers", 0) == 0
+    assert run("run", "hostile.py", "--plan", "yoto", "--workers", 0) == 0
     assert "test_{$}/acc $\\frac" in capsys.readouterr().out
 
 
 def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tmp_path):
     (tmp_path / "hostile.py").write_text(HOSTILE, encoding="utf-8")
-    command = [sys.executable, "-m", "trainonce", "run", "hostile.py", "--plan", "one-shot", "--workers", "0"]
+    command = [sys.executable, "-m", "trainonce", "run", "hostile.py", "--plan", "yoto", "--workers", "0"]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

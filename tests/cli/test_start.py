@@ -24,7 +24,7 @@ print(code, *heavy)
         ("compare --help", 0),
         ("plans", 0),
         ("explain", 0),
-        ("explain not-moving", 0),
+        ("explain never-stepped", 0),
         ("explain nothing", 2),
         ("compare", 2),
         ("compare digits --seeds none", 2),

@@ -23,11 +23,13 @@ def address(shared_cluster):
 
 
 def test_a_cluster_finds_the_same_numbers_and_sends_all_files(tmp_path, address):
-    plans = ["one-shot", "replay", "asha(trials=4)"]  # which need another trial's history, and earlier records
+    plans = ["yoto", "replay", "asha(trials=4)"]  # which need another trial's history, and earlier records
     here, there = (make_study(tmp_path / name, tmp_path / "n", plans, steps=27) for name in ("here", "there"))
     here.run(workers=0, device="cpu", show=False)
     there.run(executor="ray", options=address, show=False)
-    found = [{r.key: (r.status, r.metrics, r.weights, r.reports) for r in records(s.store.path)} for s in (here, there)]
+    found = [
+        {r.key: (r.status, r.metrics, r.coefficients, r.reports) for r in records(s.store.path)} for s in (here, there)
+    ]
     assert found[0] == found[1]
     for key in found[0]:
         files = [{p.name: p.read_bytes() for p in s.store.folder(key).iterdir()} for s in (here, there)]

@@ -105,7 +105,7 @@ import sys
 sys.path.insert(0, {here!r})
 from _cluster_studies import make_study
 if __name__ == "__main__":
-    made = make_study({out!r}, {notes!r}, ["uniform", "base", "one-shot"], seeds={seeds}, steps=20, pause=0.02)
+    made = make_study({out!r}, {notes!r}, ["uniform", "base", "yoto"], seeds={seeds}, steps=20, pause=0.02)
     made.run(executor="ray", options={{"address": {address!r}}}, show=False)
 """
 
@@ -131,7 +131,7 @@ def check_nothing_repeated(made):
 def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, shared_cluster):
     """At random moments: of its start for every second kill, and after its first record for the others."""
     seeds, rng, progress = 4 * kills, random.Random(kills), [0]
-    made = steady(["uniform", "base", "one-shot"], seeds=seeds, steps=20, pause=0.02)
+    made = steady(["uniform", "base", "yoto"], seeds=seeds, steps=20, pause=0.02)
     for number in range(kills):
         process = start_driver(made, shared_cluster, seeds)
         if number % 2 == 0:
@@ -183,7 +183,7 @@ def is_alive(process):
 
 
 def test_two_drivers_on_one_store_share_the_work(steady, shared_cluster):
-    made = steady(["uniform", "base", "one-shot"], seeds=6, steps=20, pause=0.02)
+    made = steady(["uniform", "base", "yoto"], seeds=6, steps=20, pause=0.02)
     pair = [start_driver(made, shared_cluster, 6) for _ in range(2)]
     assert [process.wait(200) for process in pair] == [0, 0]
     check_once(made, 18)

@@ -15,7 +15,7 @@ from trainonce.study import Study
 TASK = _rank_tasks.__file__
 
 
-def study(out, plans=("one-shot", "replay"), seeds=2, **settings):
+def study(out, plans=("yoto", "replay"), seeds=2, **settings):
     made = Study(_rank_tasks.shared.using(**settings).over(2), out, seeds=seeds)
     for plan in plans:
         made.add(plan)

@@ -16,12 +16,15 @@ from trainonce.study.store import locks
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit's debug leaves files open
 @pytest.mark.parametrize("cluster", ["local", "debug"])
 def test_jobs_find_the_same_numbers_and_leave_nothing_behind(tmp_path, cluster):
-    plans = ["one-shot", "replay", "asha(trials=2)"]  # which need another trial's history, and earlier records
+    plans = ["yoto", "replay", "asha(trials=2)"]  # which need another trial's history, and earlier records
     here, there = (make_study(tmp_path / name, plans, seeds=1, steps=27) for name in ("here", "there"))
     here.run(workers=0, show=False, device="cpu")
     there.run(executor="slurm", options={"cluster": cluster}, show=False)
     found = [
-        sorted((r.seed, r.status, *r.metrics.values(), *r.weights, str(r.reports)) for r in study.store.read().values())
+        sorted(
+            (r.seed, r.status, *r.metrics.values(), *r.coefficients, str(r.reports))
+            for r in study.store.read().values()
+        )
         for study in (here, there)
     ]
     assert found[0] == found[1]

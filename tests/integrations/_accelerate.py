@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import accelerate
-from _problem import Case, Net, Result, criterion, data, falling, optimizer, result, terms
+from _problem import Case, Net, Result, criterion, data, evaluate, falling, optimizer, result, terms
 from _tester import Adapter
 from accelerate.state import AcceleratorState
 from torch.utils.data import DataLoader
@@ -36,7 +36,7 @@ class Accelerate(Adapter):
         accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=case.accumulate)
         model, chosen = Net(case.dtype), criterion(case)
         made = optimizer(model)
-        attach(accelerator, made, chosen, decay=case.decay, lr=case.lr)
+        attach(accelerator, made, chosen)
         loader = DataLoader(data(case), 8 // int(os.environ.get("WORLD_SIZE", "1")))
         forward, made, loader, schedule = accelerator.prepare(model, made, loader, falling(made, case))
         if steps.start:
@@ -55,6 +55,9 @@ class Accelerate(Adapter):
                 made.zero_grad()
             for name, value in chosen.log_dict().items():
                 logged.setdefault(name, []).append(value.item())
+            chosen.eval()
+            evaluate(forward, chosen, case)
+            chosen.train()
         accelerator.save_state(str(folder))
         return result(model, chosen, **logged)
 

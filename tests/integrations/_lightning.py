@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
-from _problem import BATCH, Case, Net, Result, criterion, data, falling, optimizer, result, terms
+from _problem import BATCH, Case, Net, Result, criterion, data, evaluate, falling, optimizer, result, terms
 from _tester import Adapter
 from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Subset
 
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from trainonce import LossWeighting
 
 
 class Problem(L.LightningModule):
@@ -27,9 +29,15 @@ class Problem(L.LightningModule):
         super().__init__()
         self.case, self.net, self.criterion = case, Net(case.dtype), criterion(case)
 
+    def chosen(self) -> LossWeighting:
+        return self.criterion
+
     def training_step(self, batch: list[Tensor], index: int) -> Tensor:
         x, y = batch
-        return self.criterion(terms(self.net(x), y))
+        return self.chosen()(terms(self.net(x), y))
+
+    def validation_step(self, batch: list[Tensor], index: int) -> None:
+        evaluate(self.net, self.chosen(), self.case)
 
     def configure_optimizers(self) -> Any:
         made = optimizer(self.net)
@@ -49,9 +57,8 @@ class InAList(Problem):
         self.losses = [self.criterion]
         del self.criterion
 
-    def training_step(self, batch: list[Tensor], index: int) -> Tensor:
-        x, y = batch
-        return self.losses[0](terms(self.net(x), y))
+    def chosen(self) -> LossWeighting:
+        return self.losses[0]
 
 
 class ByHand(Problem):
@@ -97,6 +104,8 @@ class Lightning(Adapter):
             precision="64-true",
             max_epochs=steps,
             reload_dataloaders_every_n_epochs=1,
+            limit_val_batches=1,
+            inference_mode=False,
             accumulate_grad_batches=case.accumulate,
             gradient_clip_val=case.clip,
             logger=logger,
@@ -104,13 +113,13 @@ class Lightning(Adapter):
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            callbacks=[LearnedWeights(case.decay, lr=case.lr)],
+            callbacks=[LossWeights()],
         )
         with quiet():
-            trainer.fit(problem, ckpt_path=resume, weights_only=False if resume else None)
+            other = DataLoader(data(case), BATCH) if case.evaluate else None
+            trainer.fit(problem, None, other, ckpt_path=resume, weights_only=False if resume else None)
         logged = columns(folder) if trainer.is_global_zero else {}
-        chosen = problem.losses[0] if isinstance(problem, InAList) else problem.criterion
-        return trainer, result(problem.net, chosen, **logged)
+        return trainer, result(problem.net, problem.chosen(), **logged)
 
 
 class LightningInAList(Lightning):
@@ -139,4 +148,4 @@ def columns(folder: Path) -> dict[str, list[float]]:
     return {name: [float(row[name]) for row in rows if row[name]] for name in (rows[0] if rows else ())}
 
 
-ADAPTER = Lightning()
+ADAPTER, HIDDEN, BY_HAND = Lightning(), LightningInAList(), LightningByHand()

@@ -5,35 +5,38 @@ from __future__ import annotations
 import lightning as L
 import torch
 from _lightning import quiet
-from _problem import plain
-from _tester import assert_same, case_of, on_two_processes
 from torch import nn
 from torch.optim import lr_scheduler as schedules
 from torch.utils.data import DataLoader, TensorDataset
 
 import trainonce
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 
 TERMS = ("fit", "small")
 STEPS = 6
 
 
-def criterion():
-    return trainonce.CompositeLoss(TERMS, init=0.5)
+def criterion(**settings):
+    return trainonce.CompositeLoss(TERMS, **{"init": 0.5, "decay": 1.0} | settings)
+
+
+def balance():
+    return trainonce.BalancedLoss(TERMS)
 
 
 class Module(L.LightningModule):
     """A small model with its criterion as an attribute. ``configure`` stands for the user's configure_optimizers."""
 
-    def __init__(self, configure=None):
+    def __init__(self, configure=None, **settings):
         super().__init__()
+        self.settings = settings  # of the rule
         torch.manual_seed(0)
         self.net = nn.Linear(4, 2)
         self.make()
         self.configure = configure or (lambda made: made)
 
     def make(self):
-        self.criterion = criterion()
+        self.criterion = criterion(**self.settings)
 
     def chosen(self):
         return self.criterion
@@ -71,22 +74,17 @@ class InAList(Module):
         return self.all_losses[0]
 
 
-class InADict(Module):
+class Weighting:
+    """A plain object, as PINA's."""
+
+
+class InAnObject(Module):
     def make(self):
-        self.all_losses = {"train": (criterion(), None)}
+        self.weighting = Weighting()
+        self.weighting.loss = criterion()
 
     def chosen(self):
-        return self.all_losses["train"][0]
-
-
-class Deeper(Module):
-    """In a plain list of a part, inside another module."""
-
-    def make(self):
-        self.net.hidden = [nn.ModuleDict({"loss": criterion()})]
-
-    def chosen(self):
-        return self.net.hidden[0]["loss"]
+        return self.weighting.loss
 
 
 class MadeInSetup(Module):
@@ -97,7 +95,7 @@ class MadeInSetup(Module):
         self.criterion = criterion()
 
 
-PLACES = [Module, Nested, InAList, InADict, Deeper, MadeInSetup]
+PLACES = [Module, Nested, InAList, InAnObject, MadeInSetup]
 
 
 def batches(count=STEPS):
@@ -107,17 +105,12 @@ def batches(count=STEPS):
 
 def trainer_of(*callbacks, **options):
     options = {"max_steps": STEPS, "logger": False, "enable_checkpointing": False} | options
-    return L.Trainer(
-        accelerator="cpu",
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=list(callbacks),
-        **options,
-    )
+    options = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False} | options
+    return L.Trainer(callbacks=list(callbacks), **options)
 
 
 def fit(module, *callbacks, resume=None, validate=None, **options):
-    trainer = trainer_of(*callbacks or [LearnedWeights(decay=1.0)], **options)
+    trainer = trainer_of(*callbacks or [LossWeights()], **options)
     with quiet():
         trainer.fit(module, batches(), validate, ckpt_path=resume, weights_only=False if resume else None)
     return trainer
@@ -130,18 +123,6 @@ def exponents_group(trainer, index=0):
 
 def start():
     return criterion().exponents.detach()
-
-
-def on_two_ranks(kind, folder, monkeypatch):
-    """An adapter that is not its module's ADAPTER, from a module of its own."""
-    (folder / "other_adapter.py").write_text(f"from _lightning import {kind.__name__}\nADAPTER = {kind.__name__}()")
-    monkeypatch.syspath_prepend(folder)
-    adapter = kind()
-    adapter.module = "other_adapter"
-    case = case_of(adapter, schedule=True)
-    ranks = on_two_processes(adapter, folder, case)
-    assert ranks[0].exponents == ranks[1].exponents
-    assert_same(ranks[0], plain(case), adapter)
 
 
 # What configure_optimizers returns
@@ -164,17 +145,9 @@ class Late(schedules.LRScheduler):
 
 RETURNED = {
     "optimizer": lambda made: made,
-    "list": lambda made: [made],
     "two lists": lambda made: ([made], [schedules.LambdaLR(made, half)]),
     "dict": lambda made: {"optimizer": made, "lr_scheduler": schedules.ExponentialLR(optimizer=made, gamma=0.5)},
     "nested dict": lambda made: {"optimizer": made, "lr_scheduler": {"scheduler": Late(made), "interval": "step"}},
-    "list of dicts": lambda made: [{"optimizer": made, "lr_scheduler": schedules.StepLR(made, 1, 0.5)}],
-    "sequence": lambda made: (
-        [made],
-        [schedules.SequentialLR(made, [schedules.ConstantLR(made), schedules.LambdaLR(made, half)], [1])],
-    ),
-    "chain": lambda made: ([made], [schedules.ChainedScheduler([schedules.LambdaLR(made, half)])]),
-    "one cycle": lambda made: ([made], [schedules.OneCycleLR(made, [0.05, 0.5], total_steps=9)]),
     "plateau": lambda made: {
         "optimizer": made,
         "lr_scheduler": schedules.ReduceLROnPlateau(made, patience=0, factor=0.5, mode="max", threshold=1e9),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from _problem import Case, Net, Result, criterion, data, falling, optimizer, result, terms
+from _problem import Case, Net, Result, criterion, data, evaluate, falling, optimizer, result, terms
 from _tester import Adapter
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -38,7 +38,7 @@ class PlainTorch(Adapter):
             distributed.init_process_group("gloo")
         model, chosen = Net(case.dtype), criterion(case)
         made = optimizer(model)
-        trainonce.attach(made, chosen, decay=case.decay, lr=case.lr)
+        trainonce.attach(made, chosen)
         schedule = falling(made, case)
         kept, path = {"model": model, "criterion": chosen, "optimizer": made, "schedule": schedule}, folder / "kept.pt"
         if steps.start:
@@ -60,6 +60,10 @@ class PlainTorch(Adapter):
             schedule.step()
             for name, value in chosen.log_dict().items():
                 logged.setdefault(name, []).append(value.item())
+            chosen.eval()
+            evaluate(forward, chosen, case)
+            chosen.train()
+        folder.mkdir(exist_ok=True)
         torch.save({name: part.state_dict() for name, part in kept.items()}, path)
         if two:
             distributed.destroy_process_group()

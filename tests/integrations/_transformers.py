@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from _problem import Case, Net, Result, criterion, data, optimizer, result, terms
+from _problem import BATCH, Case, Net, Result, criterion, data, evaluate, optimizer, result, terms
 from _tester import Adapter
 from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from trainonce.integrations.transformers import Trainer
 
@@ -23,9 +26,11 @@ class Model(nn.Module):
 
     def __init__(self, case: Case) -> None:
         super().__init__()
-        self.net, self.criterion = Net(case.dtype), criterion(case)
+        self.case, self.net, self.criterion = case, Net(case.dtype), criterion(case)
 
     def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        if not self.training:
+            evaluate(self.net, self.criterion, self.case)
         return {"loss": self.criterion(terms(self.net(x), y))}
 
 
@@ -70,6 +75,34 @@ class StopAfter(transformers.TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
+CASE = Case(steps=4)
+SHARDED = Case(steps=4, clip=0.5, schedule=True)
+EVALUATED = {"eval_strategy": "steps", "eval_steps": 1, "label_names": ["y"], "eval_dataset": data(Case(steps=3))}
+
+
+def make(folder: Path, case: Case = CASE, *, model: nn.Module | None = None, kind: Any = Trainer, **more: Any) -> Any:
+    """A Trainer of the problem. What it does not know of are training arguments."""
+    fields = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
+    changed = {key: more.pop(key) for key in list(more) if key in fields}
+    model = Model(case) if model is None else model
+    given = {"train_dataset": data(case), "data_collator": collate}
+    return kind(model, arguments(folder, case, **changed), **given | more)
+
+
+def trained(folder: Path, case: Case = CASE, **more: Any) -> Any:
+    trainer = make(folder, case, **more)
+    trainer.train()
+    return trainer
+
+
+def exponents(trainer: Any) -> list[float]:
+    return trainer.model.criterion.exponents.tolist()
+
+
+def exponents_in(checkpoint: Path) -> list[float]:
+    return load_file(checkpoint / "model.safetensors")["criterion.exponents"].tolist()
+
+
 class HuggingFace(Adapter):
     name = "Hugging Face Trainer"
     module = "_transformers"
@@ -86,11 +119,11 @@ class HuggingFace(Adapter):
 
     def _run(self, folder: Path, case: Case, resume: str | None = None, **more: object) -> Result:
         model = Model(case)
+        evaluated = {"eval_strategy": "steps", "eval_steps": 1, "label_names": ["y"]}
         trainer = Trainer(
             model,
-            arguments(folder, case),
-            decay=case.decay,
-            weights_lr=case.lr,
+            arguments(folder, case, **evaluated if case.evaluate else {}),
+            eval_dataset=Subset(data(case), range(BATCH)),
             train_dataset=data(case),
             data_collator=collate,
             optimizers=(optimizer(model), None),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import accelerate
 import pytest
 import torch
-from _problem import DECAY, EXPONENTS_LR, Case, Net, Result, criterion, data, falling, optimizer, plain, terms
-from _tester import Adapter, on_two_processes
+from _problem import Case, Net, Result, criterion, data, falling, optimizer, plain, state_of, terms
+from _tester import on_two_processes
 from accelerate import DistributedType
 from accelerate.state import AcceleratorState, PartialState
 from torch import Tensor, nn
@@ -33,7 +33,8 @@ class Inside(nn.Module):
         self.net, self.criterion = Net(case.dtype), criterion(case)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.criterion(terms(self.net(x), y))
+        features = torch.tanh(self.net.inner(x))
+        return self.criterion(terms(self.net.outer(features), y), at=features)
 
 
 def accelerator(**more: Any) -> accelerate.Accelerator:
@@ -75,7 +76,7 @@ def whole(tensor: Tensor) -> list[float]:
 
 
 def result(model: Inside) -> Result:
-    return Result(whole(model.criterion.exponents), [v for p in model.net.parameters() for v in whole(p)])
+    return Result(model.criterion.coefficients().tolist(), [v for p in model.net.parameters() for v in whole(p)])
 
 
 @pytest.fixture(autouse=True)
@@ -87,46 +88,56 @@ def nothing_is_left() -> Iterator[None]:
 # One process
 
 
-def test_inside_the_model(tmp_path):
-    found, model = accelerator(gradient_accumulation_steps=CASE.accumulate), Inside()
+def train_inside(folder: Path, **more: Any) -> tuple[Inside, Any]:
+    found, model = accelerator(gradient_accumulation_steps=CASE.accumulate, **more), Inside()
     made = optimizer(model)
-    attach(found, made, model.criterion, decay=DECAY, lr=EXPONENTS_LR)
+    attach(found, made, model.criterion)
     prepared = found.prepare(model, made, falling(made, CASE), batches(CASE))
     train(found, CASE, *prepared)
-    assert result(model).exponents == pytest.approx(plain(CASE).exponents, abs=1e-6)
-    own = [g for g in prepared[1].param_groups if any(p is model.criterion.exponents for p in g["params"])]
+    return model, made
+
+
+def test_inside_the_model(tmp_path):
+    model, made = train_inside(tmp_path)
+    assert result(model).coefficients == pytest.approx(plain(CASE).coefficients, abs=1e-6)
+    own = [g for g in made.param_groups if any(p is model.criterion.exponents for p in g["params"])]
     assert [(g["name"], g["weight_decay"]) for g in own] == [("loss_weights", 0.0)]
 
 
-def test_what_is_saved_is_loaded(tmp_path):
-    found, model, chosen = accelerator(), Net(), criterion(CASE)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_rule_that_trains_nothing_is_attached_in_any_order(tmp_path, prepared):
+    """Also after a scheduler, and after prepare; it has no group, and a history is passed on."""
+    case = Case("BalancedLoss", steps=12)
+    found, model, chosen, history = accelerator(), Net(), criterion(case), trainonce.History()
     made = optimizer(model)
-    attach(found, made, chosen, decay=DECAY, lr=EXPONENTS_LR)
-    model, made = found.prepare(model, made)
-    found.backward(chosen(terms(model(torch.ones(2, 4)), torch.ones(2, 1))))
-    made.step()
-    saved = chosen.exponents.tolist()
+    forward, wrapped, schedule, loader = found.prepare(model, made, falling(made, case), batches(case))
+    attach(found, wrapped if prepared else made, chosen, history=history)
+    for x, y in loader:
+        found.backward(chosen(terms(forward(x), y)))
+        wrapped.step()
+        schedule.step()
+        wrapped.zero_grad()
+    assert chosen.coefficients().tolist() == pytest.approx(plain(case).coefficients, rel=1e-5)
+    assert len(made.param_groups) == 1
+    assert len(history) == case.steps
+    saved = state_of(chosen)
     found.save_state(str(tmp_path))
     chosen.reset_parameters()
     found.load_state(str(tmp_path))
-    assert chosen.exponents.tolist() == saved
-    assert saved != criterion(CASE).exponents.tolist()
+    assert state_of(chosen) == saved
 
 
-def test_bf16():
-    found, model = accelerator(mixed_precision="bf16", gradient_accumulation_steps=CASE.accumulate), Inside()
-    made = optimizer(model)
-    attach(found, made, model.criterion, decay=DECAY, lr=EXPONENTS_LR)
-    train(found, CASE, *found.prepare(model, made, falling(made, CASE), batches(CASE)))
+def test_bf16(tmp_path):
+    model, _ = train_inside(tmp_path, mixed_precision="bf16")
     assert model.criterion.exponents.dtype == torch.float32
-    assert result(model).exponents == pytest.approx(plain(CASE).exponents, abs=3e-2)
+    assert result(model).coefficients == pytest.approx(plain(CASE).coefficients, abs=3e-2)
 
 
 def test_clipping_leaves_the_exponents_out_whatever_it_is_given():
     found, model, other = accelerator(), Inside(), criterion(CASE)
     made = optimizer(model)
     for each in (model.criterion, other):
-        attach(found, made, each, decay=DECAY)
+        attach(found, made, each)
     for parameter in [*model.parameters(), other.exponents]:
         parameter.grad = torch.ones_like(parameter)
     count = sum(p.numel() for p in model.net.parameters())
@@ -135,21 +146,6 @@ def test_clipping_leaves_the_exponents_out_whatever_it_is_given():
     found.clip_grad_value_(model.parameters(), 1e-6)
     assert all(each.exponents.grad.tolist() == [1.0, 1.0] for each in (model.criterion, other))
     assert all(p.grad.abs().max() < 2e-6 for p in model.net.parameters())
-
-
-def test_a_prepared_optimizer_is_refused():
-    found, model = accelerator(), Inside()
-    _, made = found.prepare(model, optimizer(model))
-    with pytest.raises(TypeError, match=r"wrapper AcceleratedOptimizer around AdamW\. Call trainonce\.attach before"):
-        attach(found, made, model.criterion, decay=DECAY)
-
-
-def test_a_scheduler_from_before_is_refused():
-    found, model = accelerator(), Inside()
-    made = optimizer(model)
-    falling(made, CASE)
-    with pytest.raises(RuntimeError, match=r"scheduler was built on this optimizer before attach"):
-        attach(found, made, model.criterion, decay=DECAY)
 
 
 @pytest.mark.parametrize(
@@ -163,22 +159,20 @@ def test_a_scheduler_from_before_is_refused():
 )
 @pytest.mark.filterwarnings("ignore:FSDP1 is deprecated:FutureWarning")
 def test_what_cannot_be_supported_is_refused(make, sentence):
-    model = Inside()
-    with pytest.raises(RuntimeError, match=sentence):
-        attach(make(), optimizer(model), model.criterion, decay=DECAY)
+    for rule in ("CompositeLoss", "BalancedLoss"):
+        model = Inside(Case(rule))
+        with pytest.raises(RuntimeError, match=sentence):
+            attach(make(), optimizer(model), model.criterion)
+    attach(make(), optimizer(model), criterion(Case("FixedLoss")))  # it follows no steps
 
 
-def test_fsdp2_before_prepare_is_refused():
-    model = Inside()
-    with pytest.raises(RuntimeError, match=r"^Under FSDP2 accelerator\.prepare makes new parameters"):
-        attach(fsdp(), optimizer(model), model.criterion, decay=DECAY)
-
-
-def test_fsdp2_beside_the_model_is_refused():
+def test_fsdp2_before_prepare_or_beside_the_model_is_refused():
     found, model = fsdp(), Inside()
+    with pytest.raises(RuntimeError, match=r"^Under FSDP2 accelerator\.prepare makes new parameters"):
+        attach(found, optimizer(model), model.criterion)
     made = accelerate.optimizer.AcceleratedOptimizer(optimizer(model.net), device_placement=False)
     with pytest.raises(RuntimeError, match=r"^Under FSDP2 Accelerate saves only what is part of the prepared model"):
-        attach(found, made, model.criterion, decay=DECAY)
+        attach(found, made, model.criterion)
 
 
 def test_fsdp2_unscales_once():
@@ -187,7 +181,7 @@ def test_fsdp2_unscales_once():
     found.state._mixed_precision = "fp16"
     made = accelerate.optimizer.AcceleratedOptimizer(optimizer(model), device_placement=False, scaler=found.scaler)
     found._optimizers, found._models = [made], [model]
-    attach(found, made, model.criterion, decay=DECAY)
+    attach(found, made, model.criterion)
     found.scaler.scale(model(torch.ones(8, 4), torch.ones(8, 1))).backward()
     scaled = model.criterion.exponents.grad.clone()
     found.clip_grad_norm_(trainonce.model_parameters(model), 1.0)
@@ -197,22 +191,15 @@ def test_fsdp2_unscales_once():
 # Two processes
 
 
-def inside_ddp(folder: Path) -> Result:
-    found, model = accelerator(gradient_accumulation_steps=CASE.accumulate), Inside()
-    made = optimizer(model)
-    attach(found, made, model.criterion, decay=DECAY, lr=EXPONENTS_LR)
-    train(found, CASE, *found.prepare(model, made, falling(made, CASE), batches(CASE)))
-    return result(model)
-
-
-def inside_fsdp2(folder: Path) -> Result:
+def inside_fsdp2(folder: Path, case: Case) -> Result:
     """Trained, saved, trained on, taken back and trained on again; the exponents sharded, or kept whole."""
-    model = Inside()
+    model = Inside(Case("BalancedLoss") if folder.name == "fsdp2-balance" else CASE)
     ignored = [model.criterion] if folder.name == "fsdp2-whole" else None
     found = fsdp(ignored=ignored, gradient_accumulation_steps=CASE.accumulate)
     model, made, loader = found.prepare(model, optimizer(model), batches(CASE))
-    attach(found, made, model.criterion, decay=DECAY, lr=EXPONENTS_LR)
-    assert (type(model.criterion.exponents) is nn.Parameter) is (ignored is not None)
+    attach(found, made, model.criterion)
+    if folder.name != "fsdp2-balance":
+        assert (type(model.criterion.exponents) is nn.Parameter) is (ignored is not None)
     schedule = found.prepare(falling(made, CASE))
     train(found, CASE, model, made, schedule, loader)
     once = result(model)
@@ -226,22 +213,13 @@ def inside_fsdp2(folder: Path) -> Result:
     return once
 
 
-class Variants(Adapter):
-    """Trains what the folder is named after."""
-
-    module = "test_accelerate"
-
-    def train(self, folder: Path, case: Case) -> Result:
-        return {"ddp": inside_ddp, "fsdp2": inside_fsdp2, "fsdp2-whole": inside_fsdp2}[folder.name](folder)
-
-
-ADAPTER = Variants()
-
-
-@pytest.mark.parametrize("name", ["ddp", "fsdp2", "fsdp2-whole"])
+@pytest.mark.parametrize("name", ["fsdp2", "fsdp2-whole", "fsdp2-balance"])
 def test_inside_the_model_on_two_processes(tmp_path, name):
     (tmp_path / name).mkdir()
-    ranks = on_two_processes(ADAPTER, tmp_path / name, CASE)
+    ranks = on_two_processes("test_accelerate.inside_fsdp2", tmp_path / name, CASE)
     assert ranks[0] == ranks[1]
-    assert ranks[0].exponents == pytest.approx(plain(CASE).exponents, abs=1e-6)
-    assert ranks[0].model == pytest.approx(plain(CASE).model, abs=1e-5)
+    if name == "fsdp2-balance":
+        assert ranks[0].coefficients[1] != ranks[0].coefficients[2]
+    else:
+        assert ranks[0].coefficients == pytest.approx(plain(CASE).coefficients, abs=1e-6)
+        assert ranks[0].model == pytest.approx(plain(CASE).model, abs=1e-5)

@@ -1,4 +1,4 @@
-"""The Lightning callback: each trap of a module that trains with learned weights."""
+"""The Lightning callback: precision, logs, evaluation and other ways to run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 import torch
 from _lightning import columns, quiet
 from _lightning_modules import (
-    RETURNED,
     STEPS,
-    TERMS,
     InAList,
     Module,
+    balance,
     batches,
+    criterion,
     fit,
     half,
     start,
     trainer_of,
 )
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
@@ -31,7 +31,7 @@ from torch.optim import lr_scheduler as schedules
 
 import trainonce
 from trainonce.integrations import lightning as integration
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 
 # Precision
 
@@ -48,18 +48,11 @@ def mixed_on_the_cpu():
 )
 def test_the_exponents_stay_precise(options, kind):
     module, usual = kind(), Module()
-    fit(module, LearnedWeights(1.0), **options)
+    fit(module, LossWeights(), **options)
     fit(usual)
     assert module.chosen().exponents.dtype == torch.float32
     torch.testing.assert_close(module.chosen().exponents, usual.criterion.exponents, rtol=0.01, atol=0.01)
     assert not torch.equal(module.chosen().exponents, start())
-
-
-def test_a_step_that_the_scaler_skips_leaves_the_exponents():
-    module = Module()
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # overflows float16 at once
-    fit(module, LearnedWeights(1.0), max_steps=3, plugins=MixedPrecision("16-mixed", "cpu", scaler))
-    assert torch.equal(module.criterion.exponents, start())
 
 
 # Logs
@@ -72,155 +65,116 @@ def test_all_values_are_logged_at_the_trainers_steps(tmp_path):
             self.log("users_own", loss)
             return loss
 
-    fit(Logs(), logger=CSVLogger(tmp_path), log_every_n_steps=3)
+    fit(Logs(), logger=CSVLogger(tmp_path), log_every_n_steps=3, accumulate_grad_batches=2)
     found = columns(tmp_path)
-    names = {"loss/fit", "loss/small", "weight/fit", "weight/small", "exponent/small", "reference"}
-    assert set(found) == names | {"users_own", "step", "epoch"}
-    assert all(len(found[name]) == 2 for name in (*names, "users_own"))
+    names = {"loss/fit", "loss/small", "coefficient/fit", "coefficient/small", "ratio/small", "exponent/small"}
+    assert set(found) == names | {"reference", "users_own", "step", "epoch"}
     assert set(found["step"]) == {2, 5}
+    assert all(len(found[name]) == 2 for name in (*names, "users_own"))
 
 
-def test_log_every_is_in_steps_and_reads_nothing_between(tmp_path):
-    read = []
-
-    class Counts(Module):
-        def make(self):
-            class Loss(trainonce.CompositeLoss):
-                def log_dict(self):
-                    read.append(1)
-                    return super().log_dict()
-
-            self.criterion = Loss(TERMS)
-
-    fit(Counts(), LearnedWeights(1.0, log_every=2, prefix="train/"), logger=CSVLogger(tmp_path), log_every_n_steps=6)
+def test_log_every_is_in_steps(tmp_path):
+    fit(Module(), LossWeights(log_every=2, prefix="train/"), logger=CSVLogger(tmp_path), log_every_n_steps=6)
     assert columns(tmp_path)["step"] == [1, 3, 5]
-    assert len(columns(tmp_path)["train/reference"]) == len(read) == 3
-
-
-def test_accumulated_batches_are_one_step_of_the_log(tmp_path):
-    fit(Module(), accumulate_grad_batches=2, max_steps=3, logger=CSVLogger(tmp_path), log_every_n_steps=1)
-    assert columns(tmp_path)["step"] == [0, 1, 2]
-
-
-def test_log_every_must_be_a_number_of_steps():
-    with pytest.raises(ValueError, match="at least 1; got 0"):
-        LearnedWeights(1.0, log_every=0)
+    assert len(columns(tmp_path)["train/reference"]) == 3
 
 
 def test_other_callbacks_see_the_reference():
-    class Watches(EarlyStopping):
-        seen = False
-
-        def on_train_epoch_end(self, trainer, pl_module):
-            self.seen = "reference" in trainer.callback_metrics
-            super().on_train_epoch_end(trainer, pl_module)
-
-    watching = Watches("reference", check_on_train_epoch_end=True)
-    fit(Module(), LearnedWeights(1.0), watching, log_every_n_steps=1, max_steps=-1, max_epochs=2)
-    assert watching.seen
+    watching = EarlyStopping("reference", check_on_train_epoch_end=True)
+    fit(Module(), LossWeights(), watching, log_every_n_steps=1, max_steps=-1, max_epochs=2)
     assert watching.best_score.isfinite()
-
-
-def test_the_learning_rate_monitor_names_the_group(tmp_path):
-    monitor = LearningRateMonitor()
-    fit(
-        Module(RETURNED["two lists"]),
-        LearnedWeights(1.0, lr=0.5),
-        monitor,
-        logger=CSVLogger(tmp_path),
-        log_every_n_steps=1,
-        max_steps=3,
-    )
-    assert columns(tmp_path)["lr-AdamW/loss_weights"][0] == 0.5
 
 
 def test_a_history_records_every_step():
     history = trainonce.History()
-    fit(Module(), LearnedWeights(1.0, history=history))
+    fit(Module(), LossWeights(history=history))
     assert len(history) == STEPS
+
+
+# Evaluation
+
+
+class Differentiates(Module):
+    """Its losses are derivatives, so validation has gradients on, as in PINA."""
+
+    def make(self):
+        self.criterion = balance()
+
+    def validation_step(self, batch, index):
+        with torch.enable_grad():
+            self.chosen()(self.losses([batch[0] + 1]))
+
+    test_step = validation_step
+
+    def predict_step(self, batch, index):
+        self.validation_step(batch, index)
+        return batch
+
+
+class DifferentiatesBeside(Differentiates):
+    def make(self):
+        self.all_losses = [balance()]
+
+    def chosen(self):
+        return self.all_losses[0]
+
+
+class KeepsTraining(Differentiates):
+    """It leaves dropout on in validation."""
+
+    def on_validation_model_eval(self):
+        pass
+
+
+@pytest.mark.parametrize("kind", [Differentiates, DifferentiatesBeside, KeepsTraining])
+def test_evaluation_with_gradients_measures_nothing(kind):
+    evaluated, alone = kind(), kind()
+    fit(evaluated, validate=batches(2), val_check_interval=2, inference_mode=False)
+    fit(alone)
+    assert evaluated.chosen().training
+    assert torch.equal(evaluated.chosen().coefficients(), alone.chosen().coefficients())
+    assert torch.equal(evaluated.net.weight, alone.net.weight)
+    assert alone.chosen().step == STEPS
+    with quiet():
+        for method in ("validate", "test", "predict"):
+            getattr(trainer_of(LossWeights(), inference_mode=False), method)(alone, batches())
+    assert torch.equal(evaluated.chosen().norms, alone.chosen().norms)
+
+
+def test_an_evaluation_that_fails_leaves_the_criterion_in_training_mode():
+    class Fails(DifferentiatesBeside):
+        def validation_step(self, batch, index):
+            raise KeyError("stop")
+
+    module = Fails()
+    with pytest.raises(KeyError, match="stop"):
+        fit(module, validate=batches(1))
+    assert module.chosen().training
 
 
 # Other ways to run
 
 
-def test_a_module_that_attaches_itself_keeps_its_attachment(tmp_path):
+@pytest.mark.parametrize("make", [criterion, balance])
+def test_a_module_that_attaches_itself_keeps_its_attachment(tmp_path, make):
     class Attaches(Module):
+        def make(self):
+            self.criterion = make()
+
         def configure_optimizers(self):
             made = super().configure_optimizers()
-            trainonce.attach(made, self.criterion, decay=1.0)
+            self.own = trainonce.attach(made, self.criterion)
             return [made], [schedules.LambdaLR(made, half)]
 
-    module, usual = Attaches(), Module()
+    module = Attaches()
     for _ in range(2):  # the second fit has an optimizer of its own
-        fit(module, LearnedWeights(), logger=CSVLogger(tmp_path), log_every_n_steps=1)
-    assert "weight/small" in columns(tmp_path)
-    for _ in range(2):
-        fit(usual)
-    assert torch.equal(module.criterion.exponents, usual.criterion.exponents)
-    with pytest.warns(UserWarning, match=r"attached its criterion with decay=1\.0, so .*decay=2\.0\) has no effect"):
-        fit(module, LearnedWeights(2.0))
+        fit(module, logger=CSVLogger(tmp_path), log_every_n_steps=1)
+        assert module.own.steps == STEPS
+        assert module.criterion.attachment is None  # given back after the fit
+    assert "coefficient/small" in columns(tmp_path)
 
 
-def test_no_decay_and_no_attachment_is_one_sentence():
-    with pytest.raises(ValueError, match=r"given no decay, and the module has not attached"):
-        fit(Module(), LearnedWeights())
-
-
-def test_attached_to_another_optimizer_is_one_sentence():
-    module = Module()
-    other = torch.optim.SGD(module.net.parameters(), lr=0.1)
-    trainonce.attach(other, module.criterion, decay=1.0)
-    with pytest.raises(RuntimeError, match="attached to an optimizer that this trainer does not step"):
-        fit(module)
-
-
-def test_fixed_weights_train_under_the_same_callback():
-    class Fixed(Module):
-        def make(self):
-            self.criterion = trainonce.FixedLoss({"fit": 1.0, "small": 0.5})
-
-    module = Fixed()
-    fit(module)
-    assert module.criterion.as_dict() == pytest.approx({"fit": 2 / 3, "small": 1 / 3})
-
-
-def test_fast_dev_run():
-    module = Module()
-    with quiet():
-        trainer_of(LearnedWeights(1.0), fast_dev_run=True).fit(module, batches(), batches())
-    assert not torch.equal(module.criterion.exponents, start())
-
-
-@pytest.mark.parametrize("kind", [Module, InAList])
-def test_validation_does_not_disturb(kind):
-    with_validation, without = kind(), kind()
-    fit(with_validation, validate=batches(2), val_check_interval=2)
-    fit(without)
-    assert torch.equal(with_validation.chosen().exponents, without.chosen().exponents)
-    assert torch.equal(with_validation.net.weight, without.net.weight)
-
-
-@pytest.mark.parametrize("kind", [Module, InAList])
-@pytest.mark.parametrize("method", ["validate", "test"])
-def test_evaluation_needs_no_fit(kind, method):
-    module = kind()
-    with quiet():
-        (found,) = getattr(trainer_of(LearnedWeights(1.0)), method)(module, batches(), verbose=False)
-    assert found["val/reference"] > 0
-    assert torch.equal(module.chosen().exponents, start())
-
-
-def test_modelcheckpoint_keeps_the_weights_and_load_from_checkpoint_finds_them(tmp_path):
-    saving = ModelCheckpoint(tmp_path, save_weights_only=True, filename="kept")
-    module = Module()
-    fit(module, LearnedWeights(1.0), saving, enable_checkpointing=True)
-    loaded = Module.load_from_checkpoint(tmp_path / "kept.ckpt", weights_only=False)
-    assert torch.equal(loaded.criterion.exponents, module.criterion.exponents)
-
-
-@pytest.mark.parametrize("kind", [Module, InAList])
-@pytest.mark.parametrize("returned", ["optimizer", "two lists", "sequence"])
-def test_a_checkpoint_from_before_the_criterion_is_a_warning(tmp_path, kind, returned):
+def test_a_checkpoint_from_before_the_criterion_is_a_warning(tmp_path):
     class Before(Module):
         def make(self):
             pass
@@ -228,27 +182,48 @@ def test_a_checkpoint_from_before_the_criterion_is_a_warning(tmp_path, kind, ret
         def training_step(self, batch, index):
             return self.losses(batch)["fit"]
 
+    class After(Module):
+        def make(self):
+            self.criterion = balance()
+
     epochs = {"max_steps": -1, "log_every_n_steps": 1}
-    old = fit(Before(RETURNED[returned]), L.Callback(), max_epochs=1, **epochs)
-    old.save_checkpoint(tmp_path / "old.ckpt", weights_only=False)
-    module = kind(RETURNED[returned])
-    with pytest.warns(trainonce.health.NoSavedState), pytest.warns(trainonce.health.NoSavedGroup):
-        trainer = fit(module, resume=tmp_path / "old.ckpt", max_epochs=4, **epochs)
-    model, own = trainer.optimizers[0].param_groups
-    assert own["lr"] == pytest.approx(model["lr"])
-    assert not torch.equal(module.chosen().exponents, start())
+    fit(Before(), L.Callback(), max_epochs=1, **epochs).save_checkpoint(tmp_path / "old.ckpt", weights_only=False)
+    module = After()
+    with pytest.warns(trainonce.health.NoSavedState):
+        fit(module, resume=tmp_path / "old.ckpt", max_epochs=2, **epochs)
+    assert module.criterion.step == STEPS
 
 
 @pytest.mark.parametrize("kind", [DeepSpeedStrategy, FSDPStrategy])
-def test_strategies_that_cannot_hold_exponents_are_one_sentence(kind):
+def test_strategies_whose_steps_no_rule_can_follow_are_one_sentence(kind):
+    strategy = object.__new__(kind)
     with pytest.raises(RuntimeError, match=rf"does not work with {kind.__name__}: .* Use strategy='ddp'"):
-        integration._check_strategy(object.__new__(kind))
+        integration._check_strategy(strategy, balance())
+    integration._check_strategy(strategy, trainonce.FixedLoss({"fit": 1.0, "small": 0.1}))
+
+
+def test_attached_to_another_optimizer_is_one_sentence():
+    module = Module()
+    other = torch.optim.SGD(module.net.parameters(), lr=0.1)
+    trainonce.attach(other, module.criterion)
+    with pytest.raises(RuntimeError, match="attached to an optimizer that this trainer does not step"):
+        fit(module)
+
+
+@pytest.mark.parametrize("kind", [Module, InAList])
+@pytest.mark.parametrize("method", ["validate", "test"])
+def test_evaluation_needs_no_fit(kind, method):
+    module = kind()
+    with quiet():
+        (found,) = getattr(trainer_of(LossWeights()), method)(module, batches(), verbose=False)
+    assert found["val/reference"] > 0
+    assert torch.equal(module.chosen().exponents, start())
 
 
 def test_the_older_name_of_the_package():
     code = """
 import pytorch_lightning as pl, torch, trainonce
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 
 class Module(pl.LightningModule):
     def __init__(self):
@@ -262,10 +237,10 @@ class Module(pl.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.net.parameters(), lr=0.1)
 
-assert LearnedWeights.__mro__[1] is pl.Callback
+assert LossWeights.__mro__[1] is pl.Callback
 module = Module()
 pl.Trainer(fast_dev_run=2, accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
-           callbacks=[LearnedWeights(1.0)]).fit(module, torch.utils.data.DataLoader(torch.randn(8, 2), 4))
+           callbacks=[LossWeights()]).fit(module, torch.utils.data.DataLoader(torch.randn(8, 2), 4))
 assert module.criterion.exponents.item() != trainonce.CompositeLoss(["a", "b"]).exponents.item()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

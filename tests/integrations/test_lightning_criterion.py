@@ -1,34 +1,35 @@
-"""LearnedWeights finds the criterion wherever a module holds it, moves it and saves it."""
+"""LossWeights finds the criterion wherever a module holds it, moves it and saves it."""
 
 from __future__ import annotations
 
 import warnings
 
-import lightning as L
 import pytest
 import torch
-from _lightning import LightningInAList, columns, quiet
+from _lightning import HIDDEN, columns, quiet
 from _lightning_modules import (
     PLACES,
-    STEPS,
-    TERMS,
     InAList,
     Module,
     batches,
     criterion,
     exponents_group,
     fit,
-    on_two_ranks,
     start,
     trainer_of,
 )
 from _problem import plain
-from _tester import assert_same, case_of
+from _tester import (
+    assert_same,
+    case_of,
+    evaluation_with_gradients_moves_nothing,
+    on_two_processes,
+    saved_and_resumed_bit_for_bit,
+)
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-import trainonce
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 
 # Finding
 
@@ -49,7 +50,7 @@ def test_a_module_without_a_criterion_is_one_sentence():
         def make(self):
             pass
 
-    with pytest.raises(ValueError, match=r"found no CompositeLoss in Without\. Make one in its __init__"):
+    with pytest.raises(ValueError, match=r"found no criterion in Without\. Make one in its __init__"):
         fit(Without())
 
 
@@ -69,14 +70,9 @@ def test_two_criteria_are_one_sentence_that_names_them():
 @pytest.mark.parametrize("by", ["name", "object"])
 def test_one_of_two_criteria_is_chosen(by):
     module = Two()
-    fit(module, LearnedWeights(1.0, criterion="others[0]" if by == "name" else module.others[0]))
+    fit(module, LossWeights(criterion="others[0]" if by == "name" else module.others[0]))
     assert torch.equal(module.first.exponents, start())
     assert not torch.equal(module.others[0].exponents, start())
-
-
-def test_a_name_that_is_not_there_is_one_sentence():
-    with pytest.raises(ValueError, match=r"Two has no CompositeLoss named 'second'; it has 'first', 'others\[0\]'"):
-        fit(Two(), LearnedWeights(1.0, criterion="second"))
 
 
 def test_two_callbacks_serve_two_criteria(tmp_path):
@@ -84,7 +80,7 @@ def test_two_callbacks_serve_two_criteria(tmp_path):
         def training_step(self, batch, index):
             return self.first(self.losses(batch)) + self.others[0](self.losses(batch))
 
-    each = [LearnedWeights(1.0, criterion=name, prefix=f"{name}/") for name in ("first", "others[0]")]
+    each = [LossWeights(criterion=name, prefix=f"{name}/") for name in ("first", "others[0]")]
     module = Both()
     trainer = fit(module, *each, logger=CSVLogger(tmp_path), log_every_n_steps=1)
     assert [g.get("name") for g in trainer.optimizers[0].param_groups] == [None, "loss_weights", "loss_weights_2"]
@@ -112,43 +108,14 @@ def test_the_copies_of_save_hyperparameters_do_not_count():
     assert not torch.equal(module.hparams.loss.exponents, start())
 
 
-def test_a_criterion_known_by_two_names_is_one():
-    class Twice(Module):
-        def make(self):
-            super().make()
-            self.all_losses = [self.criterion]
-
-    trainer = fit(Twice())
-    assert trainer.lightning_module.criterion.exponents is exponents_group(trainer)["params"][0]
-
-
 # A criterion in a list
 
 
 def test_a_hidden_criterion_is_converted_with_the_module():
     module = InAList()
     with quiet():
-        trainer_of(LearnedWeights(1.0), precision="64-true", max_steps=1).fit(module, batches())
+        trainer_of(LossWeights(), precision="64-true", max_steps=1).fit(module, batches())
     assert module.chosen().exponents.dtype == torch.float64
-
-
-def test_a_hidden_criterion_is_sent_to_the_trainers_device():
-    sent = []
-
-    class Recorded(trainonce.CompositeLoss):
-        def to(self, *args, **kwargs):
-            sent.append(args)
-            return super().to(*args, **kwargs)
-
-    class Holds(InAList):
-        def make(self):
-            self.all_losses = [Recorded(TERMS)]
-
-        def configure_optimizers(self):
-            assert sent == [(torch.device("cpu"),)]
-            return super().configure_optimizers()
-
-    fit(Holds())
 
 
 @pytest.mark.gpu
@@ -162,51 +129,35 @@ def test_on_a_gpu_the_criterion_is_where_the_module_is(kind, precision):
             return super().training_step(batch, index)
 
     module = Seen()
-    trainer = L.Trainer(
-        accelerator="gpu",
-        devices=1,
-        precision=precision,
-        max_steps=STEPS,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[LearnedWeights(1.0)],
-    )
-    with quiet():
-        trainer.fit(module, batches())
+    fit(module, accelerator="gpu", devices=1, precision=precision)
     assert module.chosen().exponents.dtype == torch.float32
     assert module.chosen().exponents.device == module.device
     assert not torch.equal(module.chosen().exponents.cpu(), start())
 
 
-def test_a_hidden_criterion_is_saved_and_resumed(tmp_path):
-    adapter = LightningInAList()
-    case = case_of(adapter)
-    assert_same(adapter.interrupted(tmp_path, case, after=3), plain(case), adapter)
+@pytest.mark.parametrize("check", [saved_and_resumed_bit_for_bit, evaluation_with_gradients_moves_nothing])
+def test_a_hidden_criterion_is_as_any(tmp_path, check):
+    check(HIDDEN, tmp_path)
 
 
-def test_a_hidden_criterion_is_the_same_on_two_ranks(tmp_path, monkeypatch):
-    on_two_ranks(LightningInAList, tmp_path, monkeypatch)
+@pytest.mark.parametrize("name", ["HIDDEN", "BY_HAND"])
+def test_hidden_or_optimized_by_hand_on_two_processes(tmp_path, name):
+    """By hand under a DDP in which a parameter used outside forward is an error."""
+    case = case_of(HIDDEN, schedule=True)
+    ranks = on_two_processes(f"_lightning.{name}.train", tmp_path, case)
+    assert ranks[0].coefficients == ranks[1].coefficients
+    assert_same(ranks[0], plain(case), HIDDEN)
 
 
 def test_a_hidden_criterion_is_loaded_for_a_test_alone(tmp_path):
     trained, fresh = InAList(), InAList()
     fit(trained).save_checkpoint(tmp_path / "kept.ckpt", weights_only=False)
     with quiet():
-        trainer_of(LearnedWeights()).test(fresh, batches(), ckpt_path=tmp_path / "kept.ckpt", weights_only=False)
+        trainer_of(LossWeights()).test(fresh, batches(), ckpt_path=tmp_path / "kept.ckpt", weights_only=False)
     assert torch.equal(fresh.chosen().exponents, trained.chosen().exponents)
-
-
-def test_a_hidden_criterion_that_became_an_attribute_is_still_loaded(tmp_path):
-    trained, fresh = InAList(), Module()
-    fit(trained).save_checkpoint(tmp_path / "kept.ckpt", weights_only=False)
-    with pytest.warns(trainonce.health.NoSavedState):
-        fit(fresh, resume=tmp_path / "kept.ckpt")
-    assert torch.equal(fresh.criterion.exponents, trained.chosen().exponents)
 
 
 def test_weights_alone_would_lose_a_hidden_criterion(tmp_path):
     saving = ModelCheckpoint(tmp_path, save_weights_only=True)
     with pytest.raises(ValueError, match=r"The criterion 'all_losses\[0\]' .* save_weights_only=True would lose it"):
-        fit(InAList(), LearnedWeights(1.0), saving, enable_checkpointing=True)
+        fit(InAList(), LossWeights(), saving, enable_checkpointing=True)

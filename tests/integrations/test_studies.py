@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import lightning as L
 import pytest
 import torch
@@ -11,22 +13,26 @@ from _transformers import arguments, collate
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
+from trainonce.study.weightings.peers import PEERS
 
 import trainonce
-from trainonce.integrations.lightning import LearnedWeights
+from trainonce.integrations.lightning import LossWeights
 from trainonce.integrations.transformers import Trainer
 from trainonce.study import Study, layout, task
 from trainonce.study.store import Store
-from trainonce.study.weightings.peers import PEERS
 
-PLANS = ["one-shot", "uniform", "grid(0.1,1)", "replay", "final", *PEERS]
+PLANS = ["yoto", "balance", "uniform", "grid(0.1,1)", "replay", "final", *PEERS]
 STEPS = 4
 
 
-def fit_error(net):
+def fit_loss(net):
     x, y = data(Case(steps=2)).tensors
+    return terms(net(x), y)["fit"]
+
+
+def fit_error(net):
     with torch.no_grad():
-        return terms(net(x), y)["fit"].item()
+        return fit_loss(net).item()
 
 
 def metrics(net):
@@ -34,9 +40,9 @@ def metrics(net):
 
 
 class Module(L.LightningModule):
-    def __init__(self, criterion, attach):
+    def __init__(self, net, criterion, attach):
         super().__init__()
-        self.net, self.criterion, self.attach = Net(), criterion, attach
+        self.net, self.criterion, self.attach = net, criterion, attach
 
     def training_step(self, batch, index):
         return self.criterion(terms(self.net(batch[0]), batch[1]))
@@ -65,13 +71,14 @@ class Report(L.Callback):
 def with_lightning(trial, *, steps=STEPS, epochs=2, clip=0.1):
     """The common problem as a LightningModule."""
     loader = DataLoader(data(Case(steps=steps // epochs)), BATCH)
-    module = Module(trial.criterion(), trial.attach)
+    net = Net()
+    module = Module(net, trial.criterion(validation=partial(fit_loss, net)), trial.attach)
     trainer = L.Trainer(
         accelerator=trial.device.type,
         devices=1 if trial.device.index is None else [trial.device.index],
         max_epochs=epochs,
         gradient_clip_val=clip,
-        callbacks=[LearnedWeights(), Report(trial)],
+        callbacks=[LossWeights(), Report(trial)],
         default_root_dir=trial.dir,
         logger=False,
         enable_checkpointing=False,
@@ -84,9 +91,9 @@ def with_lightning(trial, *, steps=STEPS, epochs=2, clip=0.1):
 
 
 class Model(nn.Module):
-    def __init__(self, criterion):
+    def __init__(self, net, criterion):
         super().__init__()
-        self.net, self.criterion = Net(), criterion
+        self.net, self.criterion = net, criterion
 
     def forward(self, x, y):
         return {"loss": self.criterion(terms(self.net(x), y))}
@@ -96,7 +103,8 @@ class Model(nn.Module):
 def with_trainer(trial, *, steps=STEPS):
     """The common problem by the Hugging Face Trainer."""
     case = Case(steps=steps, clip=0.1, schedule=True)
-    model = Model(trial.criterion())
+    net = Net()
+    model = Model(net, trial.criterion(validation=partial(fit_loss, net)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02, weight_decay=WEIGHT_DECAY)
     trial.attach(optimizer)
     args = arguments(trial.dir, case, seed=trial.seed, logging_strategy="no")
@@ -126,7 +134,7 @@ def test_a_study_trains_under_every_plan(tmp_path, made):
     assert uniform.weights == pytest.approx([1 / 3] * 3)
     for record in records:
         history = trainonce.History.load(tmp_path / layout.TRIALS / record.key / layout.HISTORY)
-        assert len(history.weights()) == STEPS
+        assert len(history.coefficients()) == STEPS
     assert {path.name for path in tmp_path.iterdir()} <= FILES
 
 

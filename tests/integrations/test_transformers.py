@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer's own traps, and a real small model: BERT with three terms."""
+"""The Hugging Face Trainer's own traps: groups, clipping, logs, evaluation, checkpoints, accumulation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from _problem import DECAY, EXPONENTS_LR, INIT, LR, TERMS, Case, Net, data, optimizer, plain, terms
-from _transformers import Model, StopAfter, arguments, collate
-from _transformers_runs import CASE, EVALUATED, exponents, exponents_in, make, trained
+from _problem import EXPONENTS_LR, INIT, LR, MOVING, Case, Net, data, optimizer, plain, terms
+from _transformers import CASE, EVALUATED, Model, arguments, collate, exponents, exponents_in, make, trained
 from accelerate import DistributedType
 from accelerate.state import AcceleratorState, PartialState
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import trainonce
@@ -31,45 +29,22 @@ def test_the_exponents_have_a_group_without_weight_decay(tmp_path):
     assert trainer.lr_scheduler.get_last_lr()[-1] == EXPONENTS_LR
 
 
-def test_the_default_optimizer_learns_what_the_plain_loop_learns(tmp_path):
-    trainer = trained(tmp_path, learning_rate=LR, weight_decay=0.1)
-    expected = plain(CASE)  # decays the biases too, which moves the exponents very little
-    assert exponents(trainer) == pytest.approx(expected.exponents, abs=1e-2)
-
-
-def test_a_scheduler_from_before_is_refused(tmp_path):
-    model = Model(CASE)
+@pytest.mark.parametrize("rule", MOVING)
+def test_an_attachment_of_the_users_stays(tmp_path, rule):
+    case = Case(rule, steps=4)
+    model = Model(case)
     made = optimizer(model)
+    own = trainonce.attach(made, model.criterion)
     schedule = torch.optim.lr_scheduler.LambdaLR(made, lambda step: 1.0)
-    with pytest.raises(RuntimeError, match=r"scheduler was built on this optimizer before attach"):
-        trained(tmp_path, model=model, optimizers=(made, schedule))
-
-
-def test_a_scheduler_after_attaching_by_hand(tmp_path):
-    model = Model(CASE)
-    made = optimizer(model)
-    trainonce.attach(made, model.criterion, decay=DECAY, lr=EXPONENTS_LR)
-    schedule = torch.optim.lr_scheduler.LambdaLR(made, lambda step: 1.0)
-    trainer = trained(tmp_path, model=model, optimizers=(made, schedule), decay=None)
-    assert exponents(trainer) == pytest.approx(plain(CASE).exponents, abs=1e-6)
-    assert model.criterion.attachment is not None  # not the Trainer's to remove
-
-
-def test_without_decay_someone_must_have_attached(tmp_path):
-    with pytest.raises(ValueError, match=r"made without decay="):
-        trained(tmp_path, decay=None)
-
-
-def test_decay_of_what_is_attached_already_is_refused(tmp_path):
-    model = Model(CASE)
-    made = optimizer(model)
-    trainonce.attach(made, model.criterion, decay=DECAY)
-    with pytest.raises(RuntimeError, match=r"already attached to this optimizer"):
-        trained(tmp_path, model=model, optimizers=(made, None))
+    trained(tmp_path, case, model=model, optimizers=(made, schedule))
+    assert model.criterion.attachment is own
+    assert own.steps == case.steps
+    assert model.criterion.coefficients().tolist() == pytest.approx(plain(case).coefficients, abs=1e-6)
 
 
 def test_training_twice_and_by_a_second_trainer(tmp_path):
-    first = trained(tmp_path)
+    history = trainonce.History()
+    first = trained(tmp_path, history=history)
     before = exponents(first)
     first.train()
     again = exponents(first)
@@ -77,10 +52,8 @@ def test_training_twice_and_by_a_second_trainer(tmp_path):
     assert before != again
     assert again != exponents(second)
     assert [g.get("name") for g in first.optimizer.param_groups].count("loss_weights") == 1
-
-
-def test_the_preset_is_passed_on(tmp_path):
-    assert exponents(trained(tmp_path, preset="softplus")) != exponents(trained(tmp_path))
+    assert len(history) == 2 * CASE.steps
+    assert first.model.criterion.attachment is None
 
 
 # Clipping
@@ -108,17 +81,9 @@ def test_terms_are_logged_and_read_back_at_logging_steps_alone(tmp_path, monkeyp
     trainer = trained(tmp_path, logging_steps=2, **EVALUATED)
     rows = trainer.state.log_history
     assert len(calls) == 2
-    assert [row["step"] for row in rows if "weight/fit" in row] == [2, 4]
-    assert ["weight/fit" in row for row in rows if "eval_loss" in row] == [False] * CASE.steps
+    assert [row["step"] for row in rows if "coefficient/fit" in row] == [2, 4]
+    assert ["coefficient/fit" in row for row in rows if "eval_loss" in row] == [False] * CASE.steps
     assert all(isinstance(value, (int, float)) for row in rows for value in row.values())
-
-
-def test_evaluation_does_not_disturb(tmp_path):
-    alone = trained(tmp_path)
-    beside = trained(tmp_path, **EVALUATED)
-    assert exponents(alone) == exponents(beside)
-    logged = [[row["loss/fit"] for row in t.state.log_history if "loss/fit" in row] for t in (alone, beside)]
-    assert logged[0] == logged[1]
 
 
 def evaluated(trainer, count=20):
@@ -134,18 +99,13 @@ def test_an_evaluation_logs_the_mean_of_each_term_over_its_samples(tmp_path, cou
     trainer = trained(tmp_path, label_names=["y"])
     found, expected = evaluated(trainer, count)
     assert {name: found[f"eval_loss/{name}"] for name in expected} == pytest.approx(expected, rel=1e-6)
-    weighted = sum(weight * expected[name] for name, weight in trainer.model.criterion.as_dict().items())
+    coefficients = trainer.model.criterion.coefficients().tolist()
+    weighted = sum(c * loss for c, loss in zip(coefficients, expected.values(), strict=True))
     assert found["eval_loss"] == pytest.approx(weighted, rel=1e-6)
     fit, *others = expected.values()
     assert found["eval_reference"] == pytest.approx((fit + INIT * sum(others)) / (1 + 2 * INIT), rel=1e-6)
     assert trainer.state.log_history[-1]["eval_loss/fit"] == found["eval_loss/fit"]
     assert not trainer.model.criterion._forward_pre_hooks
-
-
-def test_a_prediction_names_its_terms_as_it_names_its_loss(tmp_path):
-    trainer = trained(tmp_path, label_names=["y"])
-    metrics = trainer.predict(data(Case(steps=1))).metrics
-    assert {f"test_loss/{name}" for name in TERMS} < set(metrics)
 
 
 class Sometimes(Model):
@@ -165,33 +125,7 @@ def test_a_term_that_is_absent_from_a_batch_does_not_count_there(tmp_path):
     assert found["eval_loss/fit"] == pytest.approx(expected["fit"], rel=1e-6)
 
 
-def test_a_model_that_is_evaluated_without_its_criterion_logs_no_terms(tmp_path):
-    class Silent(Model):
-        def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-            return super().forward(x, y) if self.training else {"loss": self.net(x).mean()}
-
-    found, _ = evaluated(trained(tmp_path, model=Silent(CASE), label_names=["y"]))
-    assert "eval_loss" in found
-    assert not [name for name in found if "/" in name or "reference" in name]
-
-
 # Checkpoints
-
-
-def test_the_checkpoint_holds_values_and_names(tmp_path):
-    trainer = trained(tmp_path, save_strategy="steps", save_steps=CASE.steps)
-    saved = load_file(tmp_path / f"checkpoint-{CASE.steps}" / "model.safetensors")
-    assert saved["criterion.exponents"].tolist() == exponents(trainer)
-    assert b'"even"' in bytes(saved["criterion._extra_state"].tolist())
-
-
-def test_resuming_is_exact_with_the_default_optimizer(tmp_path):
-    case = Case(steps=6, schedule=True)
-    whole = trained(tmp_path / "whole", case, learning_rate=LR)
-    trained(tmp_path / "parts", case, learning_rate=LR, callbacks=[StopAfter(3)])
-    resumed = make(tmp_path / "parts", case, learning_rate=LR)
-    resumed.train(resume_from_checkpoint=True)
-    assert exponents(resumed) == exponents(whole)
 
 
 @pytest.mark.parametrize("metric", ["loss", "reference"])
@@ -243,7 +177,7 @@ def test_accumulated_terms_are_means(tmp_path, kind):
     )
     alone = Model(case)
     again = torch.optim.SGD(alone.parameters(), lr=LR)
-    trainonce.attach(again, alone.criterion, decay=DECAY, lr=EXPONENTS_LR)
+    trainonce.attach(again, alone.criterion)
     x, y = data(case).tensors
     for step in range(case.steps):
         alone(x[24 * step :][:24], y[24 * step :][:24])["loss"].backward()
@@ -253,10 +187,12 @@ def test_accumulated_terms_are_means(tmp_path, kind):
     assert trainer.model.net.outer.bias.tolist() == pytest.approx(alone.net.outer.bias.tolist(), abs=1e-6)
 
 
-def test_bf16(tmp_path):
-    trainer = trained(tmp_path, bf16=True, learning_rate=LR)
-    assert trainer.model.criterion.exponents.dtype == torch.float32
-    assert exponents(trainer) == pytest.approx(exponents(trained(tmp_path, learning_rate=LR)), abs=2e-2)
+@pytest.mark.parametrize("rule", MOVING)
+def test_bf16(tmp_path, rule):
+    both = [trained(tmp_path, Case(rule, steps=12), bf16=bf16, learning_rate=LR) for bf16 in (True, False)]
+    assert {value.dtype for value in both[0].model.criterion.state_dict().values()} == {torch.float32, torch.uint8}
+    narrow, usual = (trainer.model.criterion.coefficients().tolist() for trainer in both)
+    assert narrow == pytest.approx(usual, rel=0.05)
 
 
 # Where the criterion is
@@ -285,9 +221,9 @@ class Two(Model):
     [
         (OnTheTrainer, Net, r"'weighing' lies on the Trainer.*submodule of the model"),
         (OnTheTrainer, lambda: Model(CASE), r"'weighing' lies on the Trainer"),
-        (Trainer, Net, r"Net holds no CompositeLoss.*submodule of the model"),
-        (Trainer, InAList, r"InAList holds no CompositeLoss.*a list does not count"),
-        (Trainer, Two, r"holds 2 CompositeLoss modules \('criterion', 'second'\)"),
+        (Trainer, Net, r"Net holds no criterion.*submodule of the model"),
+        (Trainer, InAList, r"InAList holds no criterion.*a list does not count"),
+        (Trainer, Two, r"holds 2 criteria \('criterion', 'second'\)"),
     ],
 )
 def test_where_the_criterion_must_be(tmp_path, kind, model, sentence):
@@ -302,10 +238,14 @@ class UnderDeepSpeed(Trainer):
         self.accelerator.state.distributed_type = DistributedType.DEEPSPEED
 
 
-def test_deepspeed_is_refused(tmp_path):
+@pytest.mark.parametrize("rule", [*MOVING, "FixedLoss"])
+def test_deepspeed_is_refused_where_the_rule_follows_steps(tmp_path, rule):
     try:
+        if rule == "FixedLoss":
+            make(tmp_path, Case(rule), kind=UnderDeepSpeed)
+            return
         with pytest.raises(RuntimeError, match=r"^DeepSpeed is not supported: .* Train with DDP, or with FSDP2"):
-            make(tmp_path, kind=UnderDeepSpeed)
+            make(tmp_path, Case(rule), kind=UnderDeepSpeed)
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)
 
@@ -320,11 +260,9 @@ def test_a_trainer_of_another_kind(tmp_path):
     trainer = Both(
         model,
         given,
-        decay=DECAY,
-        weights_lr=EXPONENTS_LR,
         train_dataset=data(case),
         data_collator=collate,
         optimizers=(optimizer(model), None),
     )
     trainer.train()
-    assert exponents(trainer) == pytest.approx(plain(case).exponents, abs=1e-6)
+    assert model.criterion.coefficients().tolist() == pytest.approx(plain(case).coefficients, abs=1e-6)

@@ -4,10 +4,11 @@ import sys
 
 import pytest
 import torch
+from _stores import balance, yoto
 
 from trainonce.recipes import digits
 from trainonce.study import Trial
-from trainonce.study.weightings import Fixed, Learned
+from trainonce.study.rules import fixed
 
 
 def test_a_seed_decides_the_data():
@@ -95,15 +96,16 @@ def trained(tmp_path, point, seed=0, steps=300):
     return digits.digits.using(steps=steps)(trial), trial
 
 
-EQUAL = Fixed.of((1.0, 1.0, 1.0))
+EQUAL = fixed((1.0, 1.0, 1.0))
 
 
-@pytest.mark.parametrize("point", [EQUAL, Learned(init=1.0)], ids=["fixed", "learned"])
+@pytest.mark.parametrize("point", [EQUAL, yoto(init=1.0), balance()], ids=lambda rule: rule.plan)
 def test_training_does_much_better_than_chance(point, tmp_path):
     found, trial = trained(tmp_path, point, steps=80)
     assert found["validation/accuracy"] > 40  # chance is 10
     assert found["test/accuracy"] > 40
     assert trial.reports[-1] == (80, {"accuracy": found["validation/accuracy"]})
+    assert trial.not_aligned == ""
 
 
 def test_a_seed_decides_the_result(tmp_path):
@@ -111,15 +113,15 @@ def test_a_seed_decides_the_result(tmp_path):
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_learned_weights_that_cannot_move_train_as_the_fixed_ones_do(tmp_path):
+def test_a_rule_that_cannot_move_trains_as_fixed_weights_do(tmp_path):
     """The loop cannot tell them apart: same batches, same views, same losses at every step."""
     columns = []
-    for name, point in (("learned", Learned(init=0.5, lr=0.0)), ("fixed", Fixed.of((1.0, 0.5, 0.5)))):
+    for name, point in (("rule", yoto(init=0.5, lr=0.0)), ("fixed", fixed((1.0, 0.5, 0.5)))):
         metrics, trial = trained(tmp_path / name, point, seed=2, steps=20)
         columns.append(trial.history.columns() | metrics)
     learned, given = columns
     assert learned["step"] == given["step"] == list(range(1, 21))
-    for name in (f"{kind}/{term}" for kind in ("loss", "weight") for term in digits.TERMS):
+    for name in (f"{kind}/{term}" for kind in ("loss", "coefficient") for term in digits.TERMS):
         assert learned[name] == pytest.approx(given[name], rel=1e-5)
     assert learned["test/accuracy"] == given["test/accuracy"]
 
@@ -131,12 +133,12 @@ def test_a_trial_that_is_given_up_returns_nothing(tmp_path):
     assert trial.steps == 3
 
 
-def test_learned_weights_move_and_fixed_ones_do_not(tmp_path):
-    _, learner = trained(tmp_path / "learned", Learned(init=0.1), steps=10)
-    weights = learner.history.weights()
-    assert (weights[-1] - weights[0]).abs().min() > 0.001
+def test_the_papers_rule_moves_and_fixed_weights_do_not(tmp_path):
+    _, learner = trained(tmp_path / "rule", yoto(init=0.1), steps=10)
+    rows = learner.history.coefficients()
+    assert (rows[-1] - rows[0]).abs().min() > 0.001
     _, given = trained(tmp_path / "fixed", EQUAL, steps=10)
-    assert given.history.weights().unique().numel() == 1
+    assert given.history.coefficients().unique().numel() == 1
 
 
 def test_training_leaves_the_global_random_state_alone(tmp_path):

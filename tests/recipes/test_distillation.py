@@ -149,7 +149,7 @@ def test_the_task_says_what_it_is():
 def test_a_short_training_does_much_better_than_chance(criterion):
     before = accuracy(recipe.network(32, seed=0), recipe.load(0).test)
     assert before < 30
-    trial = trial_with(criterion(), decay=2.0)
+    trial = trial_with(criterion())
     found = distillation.using(steps=81)(trial)
     assert set(found) == {"validation/accuracy", "test/accuracy"}
     assert min(found.values()) > 60
@@ -176,24 +176,24 @@ def test_a_pruned_training_stops_at_once_and_returns_nothing():
     assert [step for step, _ in trial.reports] == [11]
 
 
-def test_learned_weights_that_cannot_move_train_as_the_fixed_ones_do():
+def test_a_rule_that_cannot_move_trains_as_fixed_weights_do():
     """The loop cannot tell them apart: same start, same batches, same noise."""
     columns = []
-    for criterion in (trainonce.CompositeLoss(TERMS, init=0.5), fixed(1.0, 0.5)):
+    for criterion in (trainonce.CompositeLoss(TERMS, init=0.5, lr=0.0, decay=0.0), fixed(2 / 3, 1 / 3)):
         history = trainonce.History()
-        columns.append(distillation.using(steps=20)(trial_with(criterion, lr=0.0, history=history)) | history.columns())
+        columns.append(distillation.using(steps=20)(trial_with(criterion, history=history)) | history.columns())
     learned, given = columns
-    for name in (f"{kind}/{term}" for kind in ("loss", "weight") for term in TERMS):
+    for name in (f"{kind}/{term}" for kind in ("loss", "coefficient") for term in TERMS):
         assert len(given[name]) == 20
         assert learned[name] == pytest.approx(given[name], rel=1e-4)
     assert learned["test/accuracy"] == given["test/accuracy"]
 
 
-def test_learned_weights_move():
+def test_the_papers_rule_moves():
     criterion = trainonce.CompositeLoss(TERMS, init=1.0)
-    start = criterion.weights
-    distillation.using(steps=10)(trial_with(criterion, decay=2.0))
-    assert (criterion.weights - start).abs().min() > 0.005
+    start = criterion.coefficients()
+    distillation.using(steps=10)(trial_with(criterion))
+    assert (criterion.coefficients() - start).abs().min() > 0.005
 
 
 def test_training_leaves_the_global_random_state_alone():

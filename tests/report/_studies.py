@@ -5,10 +5,11 @@ import math
 import random
 
 import _stores
+from _stores import yoto
 
 from trainonce.study import Summary
+from trainonce.study.rules import fixed
 from trainonce.study.store import Store
-from trainonce.study.weightings import Fixed, Learned
 
 TWELVE = (
     "ce",
@@ -29,48 +30,55 @@ ERROR = {"metric": "rmse", "direction": "minimize", "unit": "", "margin": None}
 
 def random_points(terms, count=8):
     rng = random.Random(3)
-    return [Fixed.of((1.0, *(10 ** rng.uniform(-2, 2) for _ in terms[1:]))) for _ in range(count)]
+    return [fixed((1.0, *(10 ** rng.uniform(-2, 2) for _ in terms[1:]))) for _ in range(count)]
 
 
 def plans(terms):
     """The usual plans; with many terms a random set in place of the grid."""
-    learned, grid, *rest = _stores.usual(terms[:3])
+    rule, grid, *rest = _stores.usual(terms[:3])
     if len(terms) > 3:
         grid = _stores.plan("random(trials=8)", "set", random_points(terms))
-    uniform = _stores.plan("uniform", "fixed", [Fixed.of((1.0,) * len(terms))])
-    return [learned, grid, uniform, *rest[1:]]
+    uniform = _stores.plan("uniform", "fixed", [fixed((1.0,) * len(terms))])
+    return [rule, grid, uniform, *rest[1:], _stores.plan("balance", "rule", [_stores.balance()])]
 
 
-def rmse(weighting, terms, seed):
-    select, report = _stores.quality(weighting, terms, seed)
+def rmse(rule, terms, seed):
+    select, report = _stores.quality(rule, terms, seed)
     return 0.7 + (91.5 - select) / 20, 0.7 + (91.5 - report) / 20
 
 
 def with_outlier(is_hit):
-    """One seed of some weightings has 40 000, the others about 0.7."""
+    """One seed of some rules has 40 000, the others about 0.7."""
 
-    def result(weighting, terms, seed):
-        select, report = rmse(weighting, terms, seed)
-        return select, 40_000.0 if seed == 1 and is_hit(weighting) else report
+    def result(rule, terms, seed):
+        select, report = rmse(rule, terms, seed)
+        return select, 40_000.0 if seed == 1 and is_hit(rule) else report
 
     return result
 
 
 def scaled(factor, shift=0.0):
-    def result(weighting, terms, seed):
-        return tuple(factor * value + shift for value in _stores.quality(weighting, terms, seed))
+    def result(rule, terms, seed):
+        return tuple(factor * value + shift for value in _stores.quality(rule, terms, seed))
 
     return result
 
 
-def is_uniform(weighting):
-    return isinstance(weighting, Fixed) and len(set(weighting.weights)) == 1
+def is_uniform(rule):
+    return rule.is_fixed and len(set(rule.coefficients)) == 1
 
 
 def diverge(record):
-    if not is_uniform(record.weighting) and (record.seed != 1 or not isinstance(record.weighting, Learned)):
+    if not is_uniform(record.rule) and (record.seed != 1 or not record.rule.trains):
         return record
     return dataclasses.replace(record, status="diverged", metrics=dict.fromkeys(record.metrics, math.nan))
+
+
+def lose_base(record):
+    """A rule that ends with nothing of the base, and of an auxiliary term in one seed."""
+    count = len(record.coefficients)
+    ends = {0: (0.0, *(1.0,) * (count - 1)), 1: (1.0, 0.0, *(1.0,) * (count - 2)), 2: (0.0,) * count}
+    return dataclasses.replace(record, coefficients=ends[record.seed]) if record.rule.trains else record
 
 
 #: How to build each study, with :func:`build`.
@@ -80,11 +88,14 @@ HARD = {
     "twelve terms": {"terms": TWELVE},
     "one seed": {"seeds": (0,)},
     "outlier of a grid point": {"result": with_outlier(is_uniform), **ERROR},
-    "outlier of the reference": {"result": with_outlier(lambda w: isinstance(w, Fixed)), "histories": False, **ERROR},
-    "outlier of learned weights": {"result": with_outlier(lambda w: isinstance(w, Learned)), **ERROR},
-    "outlier of five terms": {"terms": TWELVE[:5], "result": with_outlier(lambda w: w == Learned()), **ERROR},
-    "other seeds": {"seeds": range(10), "of": {"one-shot": [0, 1, 2], "uw": [0], "replay": [4, 5]}, "histories": False},
+    "outlier of the reference": {"result": with_outlier(lambda rule: rule.is_fixed), "histories": False, **ERROR},
+    "outlier of a rule": {"result": with_outlier(lambda rule: rule.trains), **ERROR},
+    "outlier of five terms": {"terms": TWELVE[:5], "result": with_outlier(lambda rule: rule == yoto()), **ERROR},
+    "other seeds": {"seeds": range(10), "of": {"yoto": [0, 1, 2], "uw": [0], "replay": [4, 5]}, "histories": False},
     "diverged": {"change": diverge},
+    "a base of 0": {"change": lose_base, "histories": False},
+    "a base of 0 of three": {"terms": TWELVE[:3], "change": lose_base, "histories": False},
+    "a base of 0 of four": {"terms": TWELVE[:4], "change": lose_base, "histories": False},
     "equal": {"result": lambda *_: (0.5, 0.5), "margin": None, "histories": False},
     "zero": {"terms": TWELVE[:3], "result": lambda *_: (0.0, 0.0), "margin": None, "histories": False},
     "negative": {"result": scaled(1, -120), "histories": False},

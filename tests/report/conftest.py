@@ -12,38 +12,17 @@ import pytest
 
 from trainonce import report
 from trainonce.study import Record, Summary
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
+from trainonce.study.rules import fixed, key_of
 
 
 @pytest.fixture(scope="session")
 def studies(tmp_path_factory):
-    return {
-        k: Summary.read(_stores.build(tmp_path_factory.mktemp(f"k{k}"), terms=t)) for k, t in _figures.TERMS.items()
-    }
-
-
-def units_study(folder, terms, **settings):
-    units = Learned(1.0, units="gradient", **settings)
-    plans = [
-        _stores.plan("one-shot(units=gradient)", "learned", [units]),
-        *_stores.usual(terms)[:3],
-        _stores.plan("replay(units=gradient)", "control", [Replay(units)]),
-        _stores.plan("final", "control", [Final(Learned())]),
-    ]
-    change = lambda r: dataclasses.replace(r, total=2.5) if r.weighting == units else r  # noqa: E731
-    return Summary.read(_stores.build(folder, terms=terms, plans=plans, change=change))
-
-
-@pytest.fixture(scope="session")
-def in_units(tmp_path_factory):
-    """Studies whose first plan weighs in gradient units, by the number of auxiliary terms."""
-    return {k: units_study(tmp_path_factory.mktemp(f"units{k}"), t) for k, t in _figures.TERMS.items()}
-
-
-@pytest.fixture(scope="session")
-def drifting(tmp_path_factory):
-    """The same with held-out data."""
-    return units_study(tmp_path_factory.mktemp("drifting"), _figures.TERMS[2], drift=4)
+    """Studies of nearly every kind of plan, with two rules, by the number of auxiliary terms."""
+    found = {}
+    for k, terms in _figures.TERMS.items():
+        plans = [*_stores.usual(terms), _stores.plan("balance", "rule", [_stores.balance()])]
+        found[k] = Summary.read(_stores.build(tmp_path_factory.mktemp(f"k{k}"), terms=terms, plans=plans))
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +33,8 @@ def hard(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def odd(tmp_path_factory):
-    """No grid; no run with learned weights and no histories."""
-    options = [({"plans": [plan]}, plan["kind"] == "learned") for plan in _stores.usual(_figures.TERMS[2])[:2]]
+    """No grid; no rule and no histories."""
+    options = [({"plans": [plan]}, plan["kind"] == "rule") for plan in _stores.usual(_figures.TERMS[2])[:2]]
     folders = [
         _stores.build(tmp_path_factory.mktemp("odd"), terms=_figures.TERMS[2], histories=h, **p) for p, h in options
     ]
@@ -68,20 +47,20 @@ def written(tmp_path_factory):
     failed = {"type": "ValueError", "message": "no <b>such</b> file", "traceback": "Traceback <i>here</i>"}
 
     def change(record):
-        if isinstance(record.weighting, Learned):
+        if record.rule.trains:
             texts = [f"OtherScale: The losses differ by {record.seed + x}x" for x in (100, 200)]
             texts += ["Settled: <u>same</u>"]
             record = dataclasses.replace(record, warnings=texts)
-        if record.weighting == Fixed.of((1.0, 100.0)) and record.seed == 1:
+        if record.rule == fixed((1.0, 100.0)) and record.seed == 1:
             return dataclasses.replace(record, status="diverged", metrics=dict.fromkeys(record.metrics, math.nan))
         return record
 
-    uniform = Fixed.of((1.0, 1.0))
+    uniform = fixed((1.0, 1.0))
     lost = Record(key_of(_stores.IDENTITY, uniform, 2), "x", uniform, 2, "failed", fraction=0.5, error=failed)
     other = Record("f" * 20, "x", uniform, 0, "done", {"validation/accuracy": 1.0, "test/accuracy": 1.0})
     path = _stores.build(
         tmp_path_factory.mktemp("attack"),
-        plans=_pages.plans("one-shot", "grid", "uniform", "replay", "sweep-init"),
+        plans=_pages.plans("yoto", "grid", "uniform", "replay", "sweep-init"),
         change=change,
         extra=[lost, other],
         name='</script><script>alert("1")</script>',

@@ -8,26 +8,27 @@ import sys
 
 import _stores
 import pytest
-from _pages import Page, plans, snapshot
+from _pages import Page, html_text, plans, snapshot
+from _stores import yoto
 
 from trainonce import report
 from trainonce.report.drawing import render
 from trainonce.study import Summary, sentences
-from trainonce.study.weightings import Fixed, Learned
+from trainonce.study.rules import fixed
 
 
 def test_a_planted_unfavourable_truth_is_reported(tmp_path):
-    # Learned weights are bad; of the grid, validation prefers a point that is not the best on test.
-    grid = [Fixed.of((1.0, r)) for r in (0.1, 1.0, 10.0, 100.0)]
+    # The rule is bad; of the grid, validation prefers a point that is not the best on test.
+    grid = [fixed((1.0, r)) for r in (0.1, 1.0, 10.0, 100.0)]
     truth = {0.1: ([70, 72, 71], [93, 94, 98]), 1.0: ([90, 91, 95], [88, 87, 89]), 10.0: ([60] * 3, [62, 64, 60])}
     truth |= {100.0: ([50] * 3, [81.5, 80, 82])}
     ours = [99, 98, 97], [71.25, 74.5, 72.0]
 
     def result(point, terms, seed):
-        select, test = ours if isinstance(point, Learned) else truth[round(point.ratios[0], 6)]
+        select, test = ours if point.trains else truth[round(point.ratios[0], 6)]
         return select[seed], test[seed]
 
-    made = [_stores.plan("one-shot", "learned", [Learned()]), _stores.plan("grid", "set", grid)]
+    made = [_stores.plan("yoto", "rule", [yoto()]), _stores.plan("grid", "set", grid)]
     path = _stores.build(tmp_path, plans=made, result=result, histories=False)
     page = report.write(path).read_text(encoding="utf-8")
     answer = Page(page).text["answer"]
@@ -44,11 +45,11 @@ def test_a_planted_unfavourable_truth_is_reported(tmp_path):
     expected = [len(grid), *moments(truth[best][1]), len(grid), *moments(ours[1])]
     assert numbers == pytest.approx(expected, abs=0.0501)
     assert answer.startswith("Searching pays here: the best of 4 grid points has 88")
-    assert f"; {beaten} of the 4 did better on test than the learned weights" in page
+    assert html_text(f"; {beaten} of the 4 did better on test than the paper's rule") in page
 
 
 def test_the_same_study_gives_the_same_bytes_and_old_figures_go(tmp_path, monkeypatch):
-    path = _stores.build(tmp_path, plans=plans("one-shot"))
+    path = _stores.build(tmp_path, plans=plans("yoto"))
     report.write(path)
     first = snapshot(path)
     report.write(path)
@@ -58,14 +59,14 @@ def test_the_same_study_gives_the_same_bytes_and_old_figures_go(tmp_path, monkey
     for history in path.glob("trials/*/history.jsonl"):
         history.unlink()
     text = report.write(path).read_text(encoding="utf-8")
-    assert not (path / "figures" / "weights.svg").exists()
+    assert not (path / "figures" / "ratios-0-yoto.svg").exists()
     assert (path / "figures" / "mine.svg").exists()
     assert "The histories of the trials are not in the folder" in text
 
 
 @pytest.mark.parametrize("obstacle", ["figures", "report.html"])
 def test_a_folder_that_cannot_be_written_stays_as_it_is(tmp_path, obstacle):
-    path = _stores.build(tmp_path, plans=plans("one-shot"), histories=False)
+    path = _stores.build(tmp_path, plans=plans("yoto"), histories=False)
     if obstacle == "figures":
         (path / obstacle).write_text("a file")
     else:
@@ -90,7 +91,7 @@ def test_a_folder_without_a_study_is_an_error_and_not_touched(tmp_path):
     [("matplotlib.figure", False, "study"), ("plotly.graph_objects", True, "interactive")],
 )
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, missing, interactive, extra):
-    path = _stores.build(tmp_path, plans=plans("one-shot"), histories=False)
+    path = _stores.build(tmp_path, plans=plans("yoto"), histories=False)
     monkeypatch.setitem(sys.modules, missing, None)
     before = snapshot(path)
     with pytest.raises(
@@ -105,20 +106,18 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, missing, inter
 
 def diverge(record):
     bad = dict.fromkeys(record.metrics, math.nan)
-    return (
-        dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.weighting, Learned) else record
-    )
+    return dataclasses.replace(record, status="diverged", metrics=bad) if record.rule.trains else record
 
 
 ODD = {
-    "one seed": {"plans": plans("one-shot", "grid", "sweep-init"), "seeds": (0,)},
-    "learned diverged": {"plans": plans("one-shot", "grid"), "change": diverge},
-    "no grid": {"plans": plans("one-shot", "uniform")},
-    "no one-shot": {"plans": plans("grid")},
+    "one seed": {"plans": plans("yoto", "grid", "sweep-init"), "seeds": (0,)},
+    "rule diverged": {"plans": plans("yoto", "grid"), "change": diverge},
+    "no grid": {"plans": plans("yoto", "uniform")},
+    "no rule": {"plans": plans("grid")},
     "only sweeps": {"plans": plans("sweep-init", "sweep-decay")},
-    "nothing done": {"plans": plans("one-shot", "grid"), "change": lambda record: None},
-    "all equal": {"plans": plans("one-shot", "grid"), "result": lambda point, terms, seed: (1.0, 1.0)},
-    "less is better": {"plans": plans("one-shot", "grid"), "direction": "minimize", "unit": "", "margin": None},
+    "nothing done": {"plans": plans("yoto", "grid"), "change": lambda record: None},
+    "all equal": {"plans": plans("yoto", "grid"), "result": lambda point, terms, seed: (1.0, 1.0)},
+    "less is better": {"plans": plans("yoto", "grid"), "direction": "minimize", "unit": "", "margin": None},
 }
 
 
@@ -132,7 +131,7 @@ def test_odd_studies_have_a_page_that_opens_with_what_is_known(tmp_path, monkeyp
     names = json.loads((path / "summary.json").read_text(encoding="utf-8"))["figures"]
     expected = {
         "one seed": "cost-quality",
-        "learned diverged": "response-curve",
+        "rule diverged": "response-curve",
         "only sweeps": "sensitivity-0-init",
         "nothing done": None,
     }.get(case, "seeds")

@@ -24,11 +24,11 @@ each_entry = pytest.mark.parametrize("entry", CATALOGUE, ids=NAMES)
 
 
 @pytest.fixture(scope="module")
-def drawings(studies, drifting):
+def drawings(studies):
     """All figures of the studies, still and interactive."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "png", lambda figure: b"")
-        return [d for summary in [*studies.values(), drifting] for d in catalogue.draw_all(summary, CATALOGUE, True)[0]]
+        return [d for summary in studies.values() for d in catalogue.draw_all(summary, CATALOGUE, True)[0]]
 
 
 def test_every_file_of_the_folder_is_one_figure_of_the_catalogue():
@@ -80,7 +80,7 @@ def test_the_parts_of_the_page_are_in_one_piece():
 
 def test_both_figures_of_a_sweep_are_neighbours(drawings):
     names = [d.name for d in drawings if d.part == "sensitivity"]
-    pair = ["sensitivity-{}", "sensitivity-weights-{}"]
+    pair = ["sensitivity-{}", "sensitivity-ratios-{}"]
     assert names == [name.format(sweep) for _ in range(3) for sweep in ("0-init", "1-decay") for name in pair]
 
 
@@ -104,9 +104,9 @@ def drawn_or_reason(draw, summary):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_figure_is_drawn_or_says_why_not(studies, odd, in_units, name):
+def test_a_figure_is_drawn_or_says_why_not(studies, odd, name):
     drawn = 0
-    for summary in [*studies.values(), *odd, *in_units.values()]:
+    for summary in [*studies.values(), *odd]:
         figure = drawn_or_reason(getattr(report, name), summary)
         if isinstance(figure, str):
             assert figure.endswith(".")

@@ -5,10 +5,10 @@ import json
 import math
 
 import pytest
+from _stores import yoto
 
 from trainonce.study import Summary
 from trainonce.study.store import Store
-from trainonce.study.weightings import Learned
 
 
 def test_json_and_csv_hold_the_records(written):
@@ -32,7 +32,7 @@ def test_json_and_csv_hold_the_records(written):
         record = records[line["key"], line["status"]]
         for name, value in record.metrics.items():
             assert float(line[name]) == pytest.approx(value, nan_ok=True)
-        if record.weights:
-            assert float(line["weight/ce"]) == record.weights[0]
-    replayed = [line["plans"] for line in lines if line["weights"] == Learned().label]
-    assert "one-shot replay sweep-init" in replayed
+        if record.coefficients:
+            assert float(line["coefficient/ce"]) == record.coefficients[0]
+    replayed = [line["plans"] for line in lines if line["rule"] == yoto().label]
+    assert "yoto replay sweep-init" in replayed

@@ -12,26 +12,27 @@ import _stores
 import pytest
 from _figures import marked
 from _pages import Page
+from _stores import yoto
 
 from trainonce import report
 from trainonce.history import History
 from trainonce.report import drawing
-from trainonce.report.drawing import over_steps, render
+from trainonce.report.drawing import over_steps, plans, render
 from trainonce.report.page import pictures, sections
-from trainonce.study import Summary, layout
+from trainonce.study import Summary, layout, rules
 from trainonce.study.record import Record
+from trainonce.study.rules import fixed
 from trainonce.study.store import Store, curves
-from trainonce.study.weightings import Fixed, Learned, base
 
 TERMS = ("ce", "consistency")
 SEEDS = (0, 1)
 
 
 def many(path, points, **more):
-    """A one-shot plan and a grid of so many points, with thinned histories."""
-    grid = [Fixed.of((1.0, 0.01 * (i + 1))) for i in range(points)]
-    plans = [_stores.plan("one-shot", "learned", [Learned()]), _stores.plan("grid", "set", grid)]
-    made = _stores.build(path, terms=TERMS, plans=plans, seeds=SEEDS, **more)
+    """A yoto plan and a grid of so many points, with thinned histories."""
+    grid = [fixed((1.0, 0.01 * (i + 1))) for i in range(points)]
+    asked = [_stores.plan("yoto", "rule", [yoto()]), _stores.plan("grid", "set", grid)]
+    made = _stores.build(path, terms=TERMS, plans=asked, seeds=SEEDS, **more)
     for folder in (made / layout.TRIALS).glob("*"):
         curves.write(folder)
     return made
@@ -59,7 +60,7 @@ def counts(monkeypatch):
     count("histories", History, "load", staticmethod)
     count("curves", curves, "_read")
     count("records", Record, "from_json", staticmethod)
-    count("keys", base, "digest")
+    count("keys", rules, "digest")
     monkeypatch.setattr(render, "png", lambda figure: b"")
     drawing.curves._read.cache_clear()
     drawing.curves._loss_curves.cache_clear()
@@ -71,7 +72,7 @@ def test_a_report_reads_each_record_once_and_only_the_curves_it_draws(study, cou
     trials = 151 * len(SEEDS)
     assert counts["records"] == trials
     assert counts["histories"] == 0
-    shown = over_steps.GREY + 2  # with the reference and the one-shot plan, whose weights are read, too
+    shown = over_steps.GREY + 2  # with the reference and the rule, whose ratios are read, too
     assert counts["curves"] <= (shown + 1) * len(SEEDS)
     assert counts["keys"] <= 4 * trials
 
@@ -118,9 +119,9 @@ def test_the_page_lists_some_trials_and_the_files_hold_all(tmp_path, monkeypatch
         monkeypatch.setattr(sections, name, 3)
 
     def change(record):
-        if record.weighting == Fixed.of((1.0, 0.01)):
+        if record.rule == fixed((1.0, 0.01)):
             return dataclasses.replace(record, status="diverged")
-        if record.weighting in (Fixed.of((1.0, 0.02)), Fixed.of((1.0, 0.03))):
+        if record.rule in (fixed((1.0, 0.02)), fixed((1.0, 0.03))):
             return dataclasses.replace(record, status="failed", error={"type": "OSError", "message": "gone"})
         return record
 
@@ -145,7 +146,7 @@ def test_no_more_pictures_are_read_than_are_needed(study, monkeypatch):
         pictures, "read_picture", lambda path, folder: found.append(path) or pictures.Picture(b"", 1, 1)
     )
     summary = Summary.read(study)
-    chosen = pictures.choose_trials([summary.one_shot, summary.reference], Store(study, writable=False))
+    chosen = pictures.choose_trials([plans.rules(summary)[0], summary.reference], Store(study, writable=False))
     assert [record.seed for record, _ in chosen] == [0, 0]
     assert {path.parent.name for path in found} == {record.key for record, _ in chosen}
 

@@ -15,6 +15,7 @@ import _stores
 import matplotlib
 import pytest
 from _pages import Page
+from _stores import yoto
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -24,18 +25,19 @@ from trainonce.report.drawing import render
 from trainonce.report.figures import CATALOGUE
 from trainonce.report.plotly import elements
 from trainonce.study import Summary, sentences
-from trainonce.study.weightings import Fixed, Learned
+from trainonce.study.rules import fixed
 from trainonce.text import display_width
 
 LONG = _hostile.NAMES["long"]
 
 
-def study(path, terms, learned=Learned(), **names):  # noqa: B008 it cannot change
-    grid = [Fixed.of((1.0, *[ratio] * (len(terms) - 1))) for ratio in (0.1, 1.0, 10.0)]
+def study(path, terms, **names):
+    grid = [fixed((1.0, *[ratio] * (len(terms) - 1))) for ratio in (0.1, 1.0, 10.0)]
     plans = [
-        _stores.plan("one-shot", "learned", [learned]),
+        _stores.plan("yoto", "rule", [yoto()]),
+        _stores.plan("balance", "rule", [_stores.balance()]),
         _stores.plan("grid", "set", grid),
-        _stores.plan("sweep-init", "sweep", [Learned(init=v) for v in (0.01, 0.1)]),
+        _stores.plan("sweep-init", "sweep", [yoto(init=v) for v in (0.01, 0.1)]),
     ]
     return _stores.build(path, terms=terms, plans=plans, seeds=(0, 1), **names)
 
@@ -48,7 +50,6 @@ def summaries(tmp_path_factory):
     terms = ("$\\frac", LONG, "損失 $x$", "{0} 🔥")
     names = {"name": "$\\frac", "metric": f"$\\frac {LONG}", "unit": f"$ {LONG}", "select": "$x", "report": "$y"}
     folders = [study(tmp_path_factory.mktemp("names"), terms[:count], **names) for count in (2, 3, 4)]
-    folders += [study(tmp_path_factory.mktemp("units"), terms, Learned(1.0, units="gradient"), **names)]
     return [Summary.read(folder) for folder in folders]
 
 
@@ -58,8 +59,6 @@ def test_every_figure_is_drawn_with_any_names_and_keeps_its_axes(summaries, one)
     for summary in summaries:
         cases = list(catalogue._list_cases(summary, [one]))
         for _, case in [*cases[:1], *cases[1:][-1:]]:
-            if summary is summaries[-1] and one.name in ("exponents", "drives"):
-                continue  # exponents that rest are not drawn
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # such as one for each glyph that the font lacks
                 figure = one.draw(summary, *((case.argument,) if case else ()))
@@ -84,7 +83,7 @@ def test_texts_of_others_on_given_axes_stay_formulas(summaries):
     report.response_curve(summaries[0], axes)
     assert mine.get_parse_math()
     assert not axes.xaxis.label.get_parse_math()
-    assert axes.get_xlabel().endswith(" / weight of $\\frac")
+    assert axes.get_xlabel().endswith(" to $\\frac")
     assert render.png(figure)
 
 
@@ -136,15 +135,15 @@ def test_the_page_shows_names_as_they_are(pages):
 
 def test_figures_show_short_names_as_they_are(pages):
     for path, terms, _ in pages:
-        tree = ElementTree.parse(path / "figures" / "weights.svg")
+        tree = ElementTree.parse(path / "figures" / "ratios-0-yoto.svg")
         texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
-        assert {term for term in terms if display_width(term) <= 24} <= set(texts)
+        assert {term for term in terms[1:] if display_width(term) <= 24} <= set(texts)
 
 
 def test_the_tables_read_back(pages):
     for path, terms, roles in pages:
         head, *lines = csv.reader(io.StringIO((path / "trials.csv").read_text(encoding="utf-8"), newline=""))
-        expected = [f"weight/{term}" for term in terms]
+        expected = [f"coefficient/{term}" for term in terms]
         expected += [f"{roles[split]}/{roles['metric']}" for split in ("select", "report")]
         assert set(expected) <= set(head)
         assert {len(line) for line in lines} == {len(head)}
@@ -178,7 +177,7 @@ def test_the_table_on_a_terminal_is_aligned(pages):
     for path, _, _ in pages:
         table = sentences.text_table(Summary.read(path)).splitlines()
         rows = table[: next(i for i, line in enumerate(table) if line.startswith("* "))]
-        assert len(rows) == 3
+        assert len(rows) == 4
         assert len({display_width(row) for row in rows}) == 1
 
 

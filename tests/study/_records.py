@@ -1,18 +1,21 @@
 """Records to write."""
 
-from trainonce.study import Record
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, key_of
-from trainonce.study.weightings.peers import Peer
+from _stores import balance, final, fixed, replay, yoto
 
-WEIGHTINGS = [
-    Fixed.of((1.0, 10.0, 0.0)),
-    Learned(init=0.5, decay=2.0, preset="softplus", lr=0.1),
-    Learned(init={"b": 0.1, "c": 3.0}),
-    Replay(Learned()),
-    Final(Learned(decay=0.0)),
-    Peer("dwa", {"temperature": 2.0}, 5),
+from trainonce.study import Record
+from trainonce.study.rules import Rule, key_of
+
+RULES = [
+    fixed((1.0, 10.0, 0.0)),
+    yoto(init=0.5, decay=2.0, regularizer=["softplus"], lr=0.1),
+    yoto(init={"b": 0.1, "c": 3.0}),
+    balance(at="last"),
+    replay(yoto()),
+    final(balance()),
+    Rule("dwa", {"temperature": 2.0, "epoch": 5}),
+    Rule("my_rules.py:GradNorm", {"alpha": 1.5}, 3, source="0123"),
 ]
 
 
-def record(seed=0, weighting=WEIGHTINGS[0], **more):
-    return Record(key_of("task", weighting, seed), "line", weighting, seed, **{"status": "done"} | more)
+def record(seed=0, rule=RULES[0], **more):
+    return Record(key_of("task", rule, seed), "line", rule, seed, **{"status": "done"} | more)

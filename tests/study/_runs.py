@@ -13,7 +13,7 @@ from trainonce.study import Study
 from trainonce.study.store import Store
 
 
-def train(out, task, plan="one-shot", **settings):
+def train(out, task, plan="yoto", **settings):
     study = Study(task.using(**settings), out, seeds=1).add(plan)
     study.run(workers=0, show=False, device="cpu")
     record = list(study.store.read().values())[-1]
@@ -31,7 +31,7 @@ def torchrun(folder, *arguments, code=0):
     return done.stdout + done.stderr
 
 
-def study(path, task=_tasks.line, plans=("one-shot", "grid(0.1,1)"), seeds=2, **settings):
+def study(path, task=_tasks.line, plans=("yoto", "grid(0.1,1)"), seeds=2, **settings):
     made = Study(task.using(**settings), path, seeds=seeds)
     for plan in plans:
         made.add(plan)

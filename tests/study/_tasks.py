@@ -135,27 +135,22 @@ def troubled(trial, *, how="raise", seed=1, marker="", steps=6):
 
 
 class FakeTrial:
-    """As much of a trial as a task needs, around a given criterion; records nothing."""
+    """As much of a trial as a task needs, around a given criterion; records nothing but the validation loss."""
 
     device = torch.device("cpu")
 
-    def __init__(self, criterion, seed=0, prune=False, **attach):
-        self.made, self.seed, self.prune, self.reports = criterion, seed, prune, []
-        self.settings = {"decay": 0.0} | attach
+    def __init__(self, criterion, seed=0, prune=False, history=None):
+        self.made, self.seed, self.prune, self.reports, self.history = criterion, seed, prune, [], history
 
-    def criterion(self):
+    def criterion(self, *, validation=None):
+        self.validation = validation
         return self.made
 
     def attach(self, optimizer):
-        return trainonce.attach(optimizer, self.made, **self.settings)
+        return trainonce.attach(optimizer, self.made, history=self.history)
 
     def report(self, step, **metrics):
         self.reports.append((step, metrics))
 
     def should_prune(self):
         return self.prune
-
-    def loop(self, parts, steps):
-        return range(steps)
-
-    wants_score = False

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from _runs import records, study
+from _stores import yoto
 from _tasks import TERMS
 
 from trainonce.study import Trial, checkpoint, task
 from trainonce.study.checkpoint import kinds, read_checkpoint, read_spent
 from trainonce.study.layout import CHECKPOINT, CURVES, HISTORY, SPENT
-from trainonce.study.weightings import Learned
-from trainonce.study.weightings.peers import Peer
+from trainonce.study.rules import Rule
 
 
 @task(terms=TERMS, metric="error", direction="minimize")
@@ -38,8 +38,8 @@ def counting(trial, *, steps=12, every=4, stops="", restores=True, extra=""):
     return {"validation/error": w.sum().item(), "test/error": w.sum().item()}
 
 
-def attached(folder, weighting=None):
-    trial = Trial(counting, weighting or Learned(), 0, dir=folder)
+def attached(folder, rule=None):
+    trial = Trial(counting, rule or yoto(), 0, dir=folder)
     trial.criterion()
     trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
     return trial
@@ -132,7 +132,7 @@ def test_a_trial_that_could_not_go_on_fails_at_its_first_checkpoint(tmp_path, ca
 
 def test_methods_that_start_anew_keep_nothing(tmp_path):
     pytest.importorskip("torchjd")
-    attached(tmp_path, Peer("dwa")).save({"numpy": np.zeros(1)})
+    attached(tmp_path, Rule("dwa")).save({"numpy": np.zeros(1)})
     assert read_checkpoint(tmp_path) is None
 
 
@@ -141,7 +141,7 @@ def test_warnings_about_checkpoints_point_at_the_task(tmp_path, monkeypatch):
     trial.save({"step": 1})
     damage(tmp_path)
     with pytest.warns(UserWarning, match="cannot be read") as read:
-        assert Trial(counting, Learned(), 0, dir=tmp_path).restore() is None
+        assert Trial(counting, yoto(), 0, dir=tmp_path).restore() is None
     monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
     with pytest.warns(UserWarning, match="could not be written") as written:
         trial.save({"step": 2})

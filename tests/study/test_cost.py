@@ -16,23 +16,23 @@ def many_terms(count, **more):
 
 
 def test_trials_are_counted_by_plan():
-    plans = [parse(text, _tasks.line) for text in ("one-shot", "grid", "tpe(trials=5)")]
-    assert cost.trial_counts(plans, [0, 1]) == {"one-shot": 2, "grid": 18, "tpe(trials=5)": 10}
+    plans = [parse(text, _tasks.line) for text in ("yoto", "grid", "tpe(trials=5)")]
+    assert cost.trial_counts(plans, [0, 1]) == {"yoto": 2, "grid": 18, "tpe(trials=5)": 10}
 
 
 def test_missing_trials_count_once_and_with_what_controls_need():
     plans = [parse(text, _tasks.line) for text in ("uniform", "grid(1)", "replay")]
-    assert cost.missing_trials(_tasks.line, plans, [0], {}) == 3  # uniform is a point of the grid; seed 1's one-shot
+    assert cost.missing_trials(_tasks.line, plans, [0], {}) == 3  # uniform is a point of the grid; seed 1's yoto
 
 
 @pytest.mark.parametrize(
     "texts",
     [
         ["grid", "uniform", "random(trials=3)"],
-        ["replay", "final", "one-shot"],
-        ["replay(init=1)", "one-shot"],
+        ["replay", "final", "yoto"],
+        ["replay(init=1)", "yoto"],
         ["tpe(trials=5)", "tpe(trials=3)", "tpe(trials=4,low=0.1)", "base"],
-        ["one-shot", "one-shot(init=1)", "sweep-init(1,2)", "uw"],
+        ["yoto", "yoto(init=1)", "sweep-init(1,2)", "uw"],
     ],
 )
 @pytest.mark.parametrize("seeds", [[0], [0, 1, 2], [3, 5]])
@@ -72,7 +72,7 @@ def test_a_study_of_a_thousand_trials_runs_and_one_of_more_is_refused():
 
 
 def test_the_plan_with_the_most_trials_is_named_with_what_takes_fewer():
-    text = refusal(["one-shot", "random(trials=40)", "grid"], [0], many_terms(8))
+    text = refusal(["yoto", "random(trials=40)", "grid"], [0], many_terms(8))
     assert text == (
         "The study would train 2,228 times; the plan 'grid' has 2,187 of the trials. random(trials=30) or asha would "
         "take fewer."

@@ -19,7 +19,7 @@ QUICK = _tasks.line.using(steps=2)
 
 
 def study(folder, seeds=1):
-    return Study(QUICK, folder, seeds=seeds).add("one-shot").add("random(trials=2)")
+    return Study(QUICK, folder, seeds=seeds).add("yoto").add("random(trials=2)")
 
 
 def written(folder):
@@ -78,5 +78,5 @@ def test_files_that_cannot_be_written_cost_a_warning_and_not_the_summary(tmp_pat
     os.mkdir(tmp_path / layout.SUMMARY)  # a folder in the place of a file
     with pytest.warns(UserWarning, match="The report cannot be written into"):
         summary = study(tmp_path).run(workers=0, device="cpu", show=False)
-    assert [row.plan for row in summary.rows] == ["one-shot", "random(trials=2)"]
+    assert [row.plan for row in summary.rows] == ["yoto", "random(trials=2)"]
     assert not (tmp_path / layout.TABLE).exists()

@@ -8,8 +8,8 @@ from _runs import records, study
 
 from trainonce.errors import SameFailureError
 from trainonce.study import Record, task
+from trainonce.study.rules import fixed
 from trainonce.study.runner import Failures, is_same
-from trainonce.study.weightings import Fixed
 
 
 @task(terms=_tasks.TERMS, metric="error", direction="minimize")
@@ -73,7 +73,7 @@ def test_three_failures_that_were_all_there_is_are_a_result(tmp_path):
 def record(error=None):
     kind, _, message = (error or "").partition(":")
     status = "failed" if error else "diverged"
-    return Record("k", "t", Fixed((1.0,)), 0, status, error={"type": kind, "message": message} if error else None)
+    return Record("k", "t", fixed((1.0,)), 0, status, error={"type": kind, "message": message} if error else None)
 
 
 @pytest.mark.parametrize(

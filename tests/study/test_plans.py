@@ -8,23 +8,27 @@ from typing import get_args
 import _tasks
 import numpy as np
 import pytest
+from _stores import balance, final, replay
 
 from trainonce.report.drawing.style import COLOURS
 from trainonce.study import task
 from trainonce.study.plans import KINDS, PLANS, Kind, build, parse, split
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, labels
-from trainonce.study.weightings.peers import Peer
+from trainonce.study.rules import fixed, labels, make
 
 THREE = _tasks.line
 
 
-@task(terms=["a", "b"], metric="error", direction="minimize", one_shot={"init": 0.3, "decay": 7.0, "lr": 0.5})
+@task(terms=["a", "b"], metric="error", direction="minimize", yoto={"init": 0.3, "decay": 7.0, "lr": 0.5})
 def two(trial, *, steps=90):
     """Two terms."""
 
 
+def yoto(**settings):
+    return make("CompositeLoss", settings)
+
+
 def ratios(plan):
-    return [tuple(round(r, 9) for r in weighting.ratios) for weighting in plan.weightings]
+    return [tuple(round(r, 9) for r in rule.ratios) for rule in plan.rules]
 
 
 def test_every_kind_of_plan_has_a_title_and_a_colour():
@@ -39,39 +43,41 @@ def test_every_plan_is_on_the_page_about_comparing():
 
 
 def test_every_plan_has_a_line_of_help():
-    assert all(plan.about and len(plan.about) < 100 and not plan.about.endswith(".") for plan in PLANS.values())
+    assert all(plan.about and len(plan.about) < 150 and not plan.about.endswith(".") for plan in PLANS.values())
 
 
-def test_the_learned_plan_takes_the_tasks_settings_and_ones_own():
-    assert parse("one-shot", THREE).weightings == (Learned(),)
-    assert parse("one-shot", two).weightings == (Learned(0.3, 7.0, "paper", 0.5),)
-    plan = parse("one-shot(init=1, preset=softplus)", two)
-    assert plan.weightings == (Learned(1, 7.0, "softplus", 0.5),)
-    assert plan.name == "one-shot(init=1,preset=softplus)"
-    assert parse("replay(decay=0)", THREE).weightings == (Replay(Learned(decay=0)),)
-    assert parse("final", two).weightings == (Final(Learned(0.3, 7.0, "paper", 0.5)),)
+def test_rules_take_the_tasks_settings_and_ones_own():
+    assert parse("yoto", THREE).rules == (yoto(),)
+    assert parse("yoto", two).rules == (yoto(init=0.3, decay=7, lr=0.5),)
+    plan = parse("yoto(init=1, regularizer=softplus)", two)
+    assert plan.rules == (yoto(init=1, decay=7, regularizer=["softplus"], lr=0.5),)
+    assert plan.name == "yoto(init=1,regularizer=softplus)"
+    assert parse("balance(at=last)", two).rules == (balance(at="last"),)
+    assert parse("replay(decay=0)", THREE).rules == (replay(yoto(decay=0)),)
+    assert parse("final", two).rules == (final(yoto(init=0.3, decay=7, lr=0.5)),)
+    assert parse("final(of=balance,travel=0)", two).rules == (final(balance(travel=0)),)
 
 
 def test_fixed_weights_sum_to_one():
     for text in ("uniform", "base", "fixed(1,10,0.1)", "fixed(flat=0.1,small=10,fit=1)", "grid", "random", "grid-3x3"):
-        for weighting in parse(text, THREE).weightings:
-            assert sum(weighting.weights) == pytest.approx(1)
-    assert parse("fixed(1,10,0.1)", THREE).weightings == parse("fixed(flat=0.1,small=10,fit=1)", THREE).weightings
-    assert parse("base", THREE).weightings == (Fixed((1.0, 0.0, 0.0)),)
+        for rule in parse(text, THREE).rules:
+            assert sum(rule.coefficients) == pytest.approx(1)
+    assert parse("fixed(1,10,0.1)", THREE).rules == parse("fixed(flat=0.1,small=10,fit=1)", THREE).rules
+    assert parse("base", THREE).rules == (fixed((1.0, 0.0, 0.0)),)
 
 
 def test_grids_are_every_combination_of_ratios():
     assert ratios(parse("grid(0.1,1)", THREE)) == [(0.1, 0.1), (0.1, 1), (1, 0.1), (1, 1)]
-    assert len(parse("grid", THREE).weightings) == 9
+    assert len(parse("grid", THREE).rules) == 9
     assert ratios(parse("grid", two)) == [(0.01,), (0.1,), (1,), (10,), (100,)]
     assert ratios(parse("grid(small=0.1/1, flat=5)", THREE)) == [(0.1, 5), (1, 5)]
-    assert len(parse("grid(1,1)", THREE).weightings) == 1  # a point is a point once
+    assert len(parse("grid(1,1)", THREE).rules) == 1  # a point is a point once
 
 
 def test_the_papers_grids():
     expected = [(a, b) for a in (0.01, 0.25, 1) for b in (0.01, 0.1, 1)]
     assert ratios(parse("grid-3x3", THREE)) == expected
-    line = [weighting.ratios[0] for weighting in parse("grid-13", two).weightings]
+    line = [rule.ratios[0] for rule in parse("grid-13", two).rules]
     assert line[0] == 0
     logs = [-2, -1.5, -1, -0.5, 0, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2]
     assert [math.log10(r) for r in line[1:]] == pytest.approx(logs)
@@ -79,20 +85,23 @@ def test_the_papers_grids():
 
 def test_random_points_are_the_same_every_time_and_within_their_range():
     plan = parse("random(trials=50,low=0.1,high=10)", THREE)
-    assert plan.weightings == parse("random(trials=50,low=0.1,high=10)", THREE).weightings
-    assert plan.weightings != parse("random(trials=50,low=0.1,high=10,seed=1)", THREE).weightings
+    assert plan.rules == parse("random(trials=50,low=0.1,high=10)", THREE).rules
+    assert plan.rules != parse("random(trials=50,low=0.1,high=10,seed=1)", THREE).rules
     values = [r for pair in ratios(plan) for r in pair]
     assert len(values) == 100
     assert 0.0999 < min(values) < 0.2
     assert 5 < max(values) < 10.001
 
 
-def test_sweeps_change_one_setting_of_the_learned_plan():
-    assert [p.init for p in parse("sweep-init", two).weightings] == [0.001, 0.01, 0.1, 1.0, 10.0]
-    assert {(p.decay, p.lr) for p in parse("sweep-init", two).weightings} == {(7.0, 0.5)}
-    assert [p.decay for p in parse("sweep-decay(1,2)", two).weightings] == [1, 2]
-    assert [(p.init, p.decay) for p in parse("sweep-init(0.1,1,decay=3)", two).weightings] == [(0.1, 3), (1, 3)]
-    assert [p.lr for p in parse("sweep-lr", THREE).weightings] == pytest.approx([0.01, 0.1, 1.0, 10.0])
+def test_sweeps_change_one_setting_of_the_papers_rule():
+    def swept(text, *names, of=two):
+        return [tuple(rule.settings[name] for name in names) for rule in parse(text, of).rules]
+
+    assert swept("sweep-init", "init") == [(0.001,), (0.01,), (0.1,), (1.0,), (10.0,)]
+    assert set(swept("sweep-init", "decay", "lr")) == {(7.0, 0.5)}
+    assert swept("sweep-decay(1,2)", "decay") == [(1,), (2,)]
+    assert swept("sweep-init(0.1,1,decay=3)", "init", "decay") == [(0.1, 3), (1, 3)]
+    assert [lr for (lr,) in swept("sweep-lr", "lr", of=THREE)] == pytest.approx([0.01, 0.1, 1.0, 10.0])
 
 
 @pytest.mark.parametrize(
@@ -105,16 +114,18 @@ def test_sweeps_change_one_setting_of_the_learned_plan():
         ("asha", "asha(trials=27,eta=3,low=0.01,high=100)"),
         ("sweep-init", "sweep-init(0.001,0.01,0.1,1,10)"),
         ("sweep-decay", "sweep-decay(0.02,0.2,2,20,200)"),
-        ("one-shot", "one-shot(init=0.1,decay=2,preset=paper,lr=None)"),
+        ("yoto", "yoto(init=1,decay=2,regularizer=paper,lr=None)"),
+        ("balance", "balance(at=all,follow=0.75,every=0.05)"),
+        ("replay", "replay(of=yoto)"),
     ],
 )
 def test_what_a_plan_is_without_settings(short, long):
     one, other = parse(short, THREE), parse(long, THREE)
-    assert (one.weightings, one.search) == (other.weightings, other.search)
+    assert (one.rules, one.search) == (other.rules, other.search)
 
 
 def test_a_setting_of_none_is_the_tasks_own():
-    assert parse("one-shot(init=None,lr=None,decay=1)", two).weightings == (Learned(0.3, 1, "paper", 0.5),)
+    assert parse("yoto(init=None,lr=None,decay=1)", two).rules == (yoto(init=0.3, decay=1, lr=0.5),)
 
 
 @pytest.mark.parametrize(("eta", "rung"), [(2, 22), (3, 10), (9, 1), (10, 1)])
@@ -127,14 +138,14 @@ def test_searches_and_peers():
     assert parse("tpe(trials=3)", THREE).search.trials == 3
     search = parse("asha(trials=5,eta=3)", two).search
     assert (search.eta, search.rung) == (3, 10)
-    assert parse("dwa(temperature=3,epoch=4)", two).weightings == (Peer("dwa", {"temperature": 3}, 4),)
+    assert parse("dwa(temperature=3,epoch=4)", two).rules == (make("dwa", {"temperature": 3, "epoch": 4}),)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         ("random(seed=20240601)", "random(seed=20240602)"),
-        ("one-shot(decay=2.00000001)", "one-shot(decay=2.00000002)"),
+        ("yoto(decay=2.00000001)", "yoto(decay=2.00000002)"),
         ("grid(0.1234567)", "grid(0.1234568)"),
         ("grid(small=1/1.0000001,flat=1)", "grid(small=1/1.0000002,flat=1)"),
         ("tpe(high=1000001)", "tpe(high=1000002)"),
@@ -150,8 +161,8 @@ def test_different_plans_have_different_names(one, other):
     ("text", "name"),
     [
         ("grid(0.1, 1.0, 10)", "grid(0.1,1,10)"),
-        ("one-shot(init=1)", "one-shot(init=1)"),
-        ("one-shot(init=1.0,decay=2e0)", "one-shot(init=1,decay=2)"),
+        ("yoto(init=1)", "yoto(init=1)"),
+        ("yoto(init=1.0,decay=2e0)", "yoto(init=1,decay=2)"),
         ("grid(1e-5,100.)", "grid(1e-05,100)"),
         ("tpe(trials=30)", "tpe(trials=30)"),
     ],
@@ -169,9 +180,9 @@ def test_a_name_reads_back_as_the_same_plan():
         3_000_000,
     ]
     for value in [*values, np.float32(0.1), np.int64(20240601)]:
-        plan = build("one-shot", [], {"decay": value}, THREE)
+        plan = build("yoto", [], {"decay": value}, THREE)
         again = parse(plan.name, THREE)
-        assert (again.name, again.weightings) == (plan.name, plan.weightings)
+        assert (again.name, again.rules) == (plan.name, plan.rules)
 
 
 @pytest.mark.parametrize("text", ["tpe(trials=2000000)", "dwa(epoch=2000000)"])
@@ -181,22 +192,22 @@ def test_a_large_whole_number_reads_back_as_one(text):
 
 def test_labels_within_a_plan_differ():
     grid = parse("grid(small=1.0001/1.0002/3,flat=1)", THREE)
-    assert labels(grid.weightings) == ["1 : 1.0001 : 1", "1 : 1.0002 : 1", "1 : 3 : 1"]
+    assert labels(grid.rules) == ["1 : 1.0001 : 1", "1 : 1.0002 : 1", "1 : 3 : 1"]
     sweep = parse("sweep-decay(2,2.0000001,2.00000000001,5)", THREE)
-    assert labels(sweep.weightings)[-1] == "init 0.1, decay 5"
-    peers = [Peer("dwa", {"temperature": t}) for t in (1.0, 1 + 1e-13)]
-    for weightings in (sweep.weightings, peers, [Final(p) for p in sweep.weightings]):
-        assert len(set(labels(weightings))) == len(weightings)
-    assert labels([Fixed((0.5, 0.5))] * 2) == ["1 : 1"] * 2  # the same in two seeds of a search
+    assert labels(sweep.rules)[-1] == "init 1, decay 5"
+    peers = [make("dwa", {"temperature": t}) for t in (1.0, 1 + 1e-13)]
+    for rules in (sweep.rules, peers, [final(p) for p in sweep.rules]):
+        assert len(set(labels(rules))) == len(rules)
+    assert labels([fixed((0.5, 0.5))] * 2) == ["1 : 1"] * 2  # the same in two seeds of a search
 
 
 def test_a_value_given_twice_is_one_point_in_sweeps_too():
-    assert [p.init for p in parse("sweep-init(0.1,1,0.1)", THREE).weightings] == [0.1, 1]
+    assert [p.settings["init"] for p in parse("sweep-init(0.1,1,0.1)", THREE).rules] == [0.1, 1]
 
 
 def test_commas_inside_brackets_do_not_separate_plans():
-    assert split("one-shot(init=1,decay=2), grid(0.1,1),uniform") == [
-        "one-shot(init=1,decay=2)",
+    assert split("yoto(init=1,decay=2), grid(0.1,1),uniform") == [
+        "yoto(init=1,decay=2)",
         "grid(0.1,1)",
         "uniform",
     ]
@@ -206,48 +217,32 @@ def test_commas_inside_brackets_do_not_separate_plans():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gird", r"There is no plan 'gird'; there are: one-shot, .*Did you mean 'grid'\?"),
+        ("gird", r"There is no plan 'gird'; there are: yoto, .*Did you mean 'grid'\?"),
         ("grid(1", r"A plan is a name with settings in brackets"),
-        (
-            "one-shot(inti=1)",
-            r"has the settings 'init', 'decay', 'preset', 'lr', 'units', .*; got 'inti'\. Did you mean 'init'\?",
-        ),
-        ("one-shot(init=0)", r"init is a ratio to the base weight, above 0; got 0"),
-        ("one-shot(init=big)", r"init is a ratio to the base weight, above 0; got 'big'"),
-        ("one-shot(decay=-1)", r"decay must be a number of at least 0; got -1"),
-        ("one-shot(preset=best)", r"preset is one of 'paper', 'softplus'; got 'best'"),
-        ("one-shot(init=1,init=2)", r"'one-shot' gets the setting 'init' twice, in 'one-shot\(init=1,init=2\)'\."),
-        ("one-shot(units=grad)", r"has the units 'raw' and 'gradient'; got 'grad'"),
-        ("one-shot(units=2)", r"has the units 'raw' and 'gradient'; got 2"),
-        ("one-shot(unit=gradient)", r"got 'unit'\. Did you mean 'units'\?"),
-        ("one-shot(blend=0.5)", r"The one-shot plan's blend needs units=gradient; got raw units"),
-        ("replay(drift=4)", r"The one-shot plan's drift needs units=gradient; got raw units"),
-        ("one-shot(units=raw,at=last)", r"The one-shot plan's at needs units=gradient"),
-        ("one-shot(signal=loss)", r"The one-shot plan's signal needs units=gradient"),
-        ("one-shot(units=gradient,blend=2)", r"GradientUnits needs a blend between 0 and 1; got 2"),
-        ("one-shot(units=gradient,blend=x)", r"GradientUnits needs a blend between 0 and 1; got 'x'"),
-        ("one-shot(units=gradient,limit=0.5)", r"GradientUnits needs a limit of at least 1; got 0\.5"),
-        ("one-shot(units=gradient,at=first)", r"at 'all' shared parameters or at the 'last'; got 'first'"),
-        ("one-shot(units=gradient,drift=-1)", r"drift must be a number of at least 0; got -1"),
-        ("one-shot(units=gradient,drift=1/2)", r"drift must be a number of at least 0; got \(1, 2\)"),
-        ("one-shot(units=gradient,drift=inf)", r"drift must be a number of at least 0; got inf"),
-        ("one-shot(units=gradient,signal=both)", r"signal in units is 'held_out' or 'loss'; got 'both'"),
-        ("one-shot(units=gradient,signal=loss,drift=1)", r"drift is for signal=held_out; got signal=loss"),
-        ("one-shot(units=gradient,decay=3)", r"decay moves nothing in gradient units, unless with signal=loss"),
-        ("sweep-lr(1,units=gradient)", r"lr moves nothing in gradient units, unless with signal=loss"),
-        ("final(units=gradient,preset=softplus)", r"preset moves nothing in gradient units, unless with signal=loss"),
-        ("one-shot(units=gradient,init=0)", r"init is a ratio to the base weight, above 0; got 0"),
+        ("yoto(inti=1)", r"The rule yoto has no setting 'inti'; .*Did you mean 'init'\?"),
+        ("yoto(init=0)", r"init must be a positive number, .*; got 0\.0"),
+        ("yoto(init=big)", r"init must be a positive number, .*; got 'big'"),
+        ("yoto(decay=-1)", r"decay must be a number of at least 0; got -1"),
+        ("yoto(decay=1/2)", r"decay must be a number of at least 0; got \[1, 2\]"),
+        ("yoto(regularizer=best)", r"got 'best'"),
+        ("yoto(init=1,init=2)", r"'yoto' gets the setting 'init' twice, in 'yoto\(init=1,init=2\)'\."),
+        ("balance(follow=2)", r"BalancedLoss needs follow between 0 and 1; got 2"),
+        ("balance(every=x)", r"BalancedLoss needs every between 0 and 1; got 'x'"),
+        ("balance(at=first)", r"at 'all' shared parameters or at the 'last'; got 'first'"),
+        ("balance(travel=-1)", r"travel of at least 0; got -1"),
+        ("balance(travel=inf)", r"travel of at least 0; got inf"),
+        ("balance(validation=x)", r"The rule balance has no setting 'validation'"),
+        ("one-shot", r"There is no plan 'one-shot'; there are: yoto, balance"),
+        ("replay(x=1)", r"The rule yoto has no setting 'x'"),
+        ("replay(of=uniform)", r"A control is of one of the rules yoto, balance, .*; got of=uniform"),
+        ("final(of=balance,decay=2)", r"The rule balance has no setting 'decay'"),
+        ("nowhere.py:GradNorm", r"There is no file .*nowhere\.py for the rule 'nowhere\.py:GradNorm'"),
         ("uniform(3)", r"The plan 'uniform' takes no settings; got 3\. Write uniform\."),
         (
             "tpe(5)",
             r"'tpe' takes settings by name alone; got 5\. It is written tpe\(trials=.*, low=.*, high=.*\)\.",
         ),
-        (
-            "one-shot(1)",
-            r"by name alone; got 1\. It is written one-shot\(init=.*, decay=.*, preset=.*, lr=.*\)\.",
-        ),
-        ("replay(x=1)", r"has the settings 'init', 'decay', 'preset', 'lr', 'units', .*; got 'x'"),
-        ("one-shot(preset=[1])", r"preset is one of"),
+        ("yoto(1)", r"by name alone; got 1\. It is written yoto\(init=.*, decay=.*, regularizer=.*, lr=.*\)\."),
         ("fixed(1,2)", r"need one value for each of 'fit', 'small', 'flat'; got 2"),
         ("fixed(1,-2,1)", r"numbers of at least 0"),
         ("fixed(0,0,0)", r"not all 0"),
@@ -266,11 +261,14 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("cosmos", r"TorchJD's cosmos is not among the plans: it needs a preference"),
         ("famo(lr=x)", r"takes numbers; got 'x' for 'lr'"),
         ("dwa(epoch=0)", r"epochs of at least 1 step; got 0"),
-        ("dwa(epoch=x)", r"epochs of at least 1 step; got 'x'"),
-        ("dwa(temperatur=1)", r"no setting 'temperatur'; it has: 'temperature'\. Did you mean 'temperature'\?"),
+        ("dwa(epoch=x)", r"takes numbers; got 'x' for 'epoch'"),
+        (
+            "dwa(temperatur=1)",
+            r"no setting 'temperatur'; it has: 'temperature', 'epoch'\. Did you mean 'temperature'\?",
+        ),
         ("dwa(temperature=-1)", r"strictly positive"),
         ("uw(epoch=3)", r"no setting 'epoch'; it has: none"),
-        ("uw(3)", r"The plan 'uw' takes settings by name alone; got 3\. It is written uw\(name=number, \.\.\.\)\."),
+        ("uw(3)", r"The plan 'uw' takes settings by name alone; got 3\. It is written uw"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_one_sentence(text, message):
@@ -279,15 +277,15 @@ def test_a_plan_that_does_not_fit_is_one_sentence(text, message):
 
 
 def test_numbers_written_in_two_ways_are_one_point():
-    assert parse("one-shot(init=1)", THREE).weightings == parse("one-shot(init=1.0)", THREE).weightings
-    one, other = (parse(f"dwa(temperature={t})", THREE).weightings[0] for t in ("3", "3.0"))
+    assert parse("yoto(init=1)", THREE).rules == parse("yoto(init=1.0)", THREE).rules
+    one, other = (parse(f"dwa(temperature={t})", THREE).rules[0] for t in ("3", "3.0"))
     assert one.to_json() == other.to_json()
     assert repr(one.to_json()) == repr(other.to_json())
 
 
 def test_terms_may_have_any_name():
     made = task(terms=["task", "init"], metric="error", direction="minimize")(lambda trial: None)
-    assert parse("fixed(task=1,init=3)", made).weightings == (Fixed((0.25, 0.75)),)
+    assert parse("fixed(task=1,init=3)", made).rules == (fixed((0.25, 0.75)),)
     assert ratios(parse("grid(init=1/2)", made)) == [(1,), (2,)]
 
 

@@ -4,10 +4,11 @@ import html.parser
 
 import _tasks
 import pytest
+from _stores import yoto
 from test_summary import BAD, GOOD, TASK, plan, summary
 
 from trainonce.study import Study, Summary, sentences
-from trainonce.study.weightings import Fixed, Learned
+from trainonce.study.rules import fixed
 
 
 class Table(html.parser.HTMLParser):
@@ -68,8 +69,8 @@ def test_a_notebook_explains_the_marks_and_names_outliers():
 
 
 def test_names_are_text_in_a_notebook():
-    weighting, evil = Fixed.of((1.0, 1.0)), "<script>alert('&')</script>"
-    hostile = summary(*BAD, plans=[plan(evil, "point", [weighting], [0, 1, 2])], unit=evil, name=evil, metric="score")
+    rule, evil = fixed((1.0, 1.0)), "<script>alert('&')</script>"
+    hostile = summary(*BAD, plans=[plan(evil, "point", [rule], [0, 1, 2])], unit=evil, name=evil, metric="score")
     found = Table(hostile._repr_html_())
     assert found.tags == {"p", "table", "thead", "tbody", "tr", "th", "td"}
     assert [row[0] for row in found.rows].count(evil) == 1
@@ -77,7 +78,7 @@ def test_names_are_text_in_a_notebook():
 
 
 def test_a_summary_of_nothing_says_so():
-    empty = Summary({"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0])]}, [])
+    empty = Summary({"task": TASK, "plans": [plan("yoto", "rule", [yoto()], [0])]}, [])
     assert repr(empty) == "toy\nNo trial has ended yet."
     assert Table(empty._repr_html_()).outside == "toy No trial has ended yet."
 

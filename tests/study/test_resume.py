@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from _runs import torchrun
+from _stores import yoto
 from _tasks import TERMS
 
 import trainonce
@@ -22,12 +23,11 @@ from trainonce.study.checkpoint import read_checkpoint
 from trainonce.study.layout import CHECKPOINT, HISTORY, SPENT
 from trainonce.study.store import Store
 from trainonce.study.trial import Trial
-from trainonce.study.weightings import Learned
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
 
-@task(terms=TERMS, metric="error", direction="minimize", one_shot={"lr": 0.05})
+@task(terms=TERMS, metric="error", direction="minimize", yoto={"lr": 0.05})
 def slow(trial, *, steps=12, keep=4, stop_at=0, flag="", how="raise"):
     """Keeps checkpoints, and is stopped once in the middle if asked to."""
     saved = trial.restore()
@@ -60,7 +60,7 @@ def slow(trial, *, steps=12, keep=4, stop_at=0, flag="", how="raise"):
     return {"validation/error": loss.item(), "test/error": weights.sum().item()}
 
 
-def run(out, *, plan="one-shot", **settings):
+def run(out, *, plan="yoto", **settings):
     study = Study(slow.using(**settings), out, seeds=1).add(plan)
     study.run(workers=0, show=False)
     (record,) = study.store.read().values()
@@ -68,7 +68,7 @@ def run(out, *, plan="one-shot", **settings):
 
 
 @pytest.mark.parametrize("stop_at", [3, 6, 9, 11])
-@pytest.mark.parametrize("plan", ["one-shot", "uniform"])
+@pytest.mark.parametrize("plan", ["yoto", "uniform"])
 def test_a_stopped_trial_goes_on_and_ends_as_if_it_had_not_been_stopped(tmp_path, stop_at, plan, capsys):
     flag = str(tmp_path / "flag")
     straight, there = run(tmp_path / "a", plan=plan, stop_at=0, flag=flag)
@@ -77,7 +77,7 @@ def test_a_stopped_trial_goes_on_and_ends_as_if_it_had_not_been_stopped(tmp_path
     second, here = run(tmp_path / "b", plan=plan, stop_at=stop_at, flag=flag)
     assert second.status == "done"
     assert second.metrics == straight.metrics
-    assert second.weights == straight.weights
+    assert second.coefficients == straight.coefficients
     assert second.reports == straight.reports
     assert (here / HISTORY).read_bytes() == (there / HISTORY).read_bytes()
     assert not (here / CHECKPOINT).exists()
@@ -86,7 +86,7 @@ def test_a_stopped_trial_goes_on_and_ends_as_if_it_had_not_been_stopped(tmp_path
 def test_a_killed_trial_costs_what_its_checkpoint_does_not_keep(tmp_path, capfd):
     flag = str(tmp_path / "flag")
     settings = {"stop_at": 11, "flag": flag, "how": "kill"}
-    study = Study(slow.using(**settings), tmp_path / "out", seeds=1).add("one-shot")
+    study = Study(slow.using(**settings), tmp_path / "out", seeds=1).add("yoto")
     study.run(workers=1, show=False)
     (died,) = study.store.read().values()
     assert died.error["type"] == "ProcessDied"
@@ -115,16 +115,16 @@ def test_peers_end_as_if_they_had_not_been_stopped(tmp_path, plan, capsys):
     run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
     resumed, _ = run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
     assert resumed.metrics == straight.metrics
-    assert resumed.weights == straight.weights
+    assert resumed.coefficients == straight.coefficients
 
 
 def test_a_study_says_which_trials_go_on(tmp_path, capsys):
-    study = Study(slow.using(stop_at=6, flag=str(tmp_path / "flag")), tmp_path / "b", seeds=2).add("one-shot")
+    study = Study(slow.using(stop_at=6, flag=str(tmp_path / "flag")), tmp_path / "b", seeds=2).add("yoto")
     for said in (False, True, False):
         study.run(workers=0)
         assert ("1 trial has a checkpoint to go on from.\n" in capsys.readouterr().out) == said
     for item in study.items():
-        for at in (study, Study(study.task, tmp_path / "new").add("one-shot")):
+        for at in (study, Study(study.task, tmp_path / "new").add("yoto")):
             at.store.folder(item.keys[0]).mkdir(parents=True, exist_ok=True)
             (at.store.folder(item.keys[0]) / CHECKPOINT).touch()
     progress.listener(study.task, study.items(), study.store)
@@ -135,7 +135,7 @@ def test_a_study_says_which_trials_go_on(tmp_path, capsys):
 
 def test_what_a_checkpoint_has_kept_is_paid_once(tmp_path, capsys):
     flag = str(tmp_path / "flag")
-    study = Study(slow.using(stop_at=10, flag=flag), tmp_path / "b", seeds=1).add("one-shot")
+    study = Study(slow.using(stop_at=10, flag=flag), tmp_path / "b", seeds=1).add("yoto")
     study.run(workers=0, show=False)
     study.run(workers=0, show=False)
     failed, done = study.store.read_all()
@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_point_is_not_used(tmp_path):
     trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
     trial.save({"step": 1})
     assert trial_in(tmp_path).restore() == {"step": 1}
-    assert Trial(slow, Learned(init=0.7), 0, dir=tmp_path).restore() is None
+    assert Trial(slow, yoto(init=0.7), 0, dir=tmp_path).restore() is None
 
 
 def test_input_errors_stop_the_study_in_one_sentence(tmp_path, capsys):
@@ -184,7 +184,7 @@ def test_a_damaged_checkpoint_is_a_warning_and_the_trial_starts_anew(tmp_path, c
 
 
 def trial_in(folder, **more):
-    return Trial(slow, Learned(), 0, dir=folder, **more)
+    return Trial(slow, yoto(), 0, dir=folder, **more)
 
 
 def test_what_is_saved_replaces_what_was_and_is_never_half_written(tmp_path, monkeypatch):
@@ -235,7 +235,7 @@ PAIRED = textwrap.dedent("""
     from torch.nn.parallel import DistributedDataParallel
     from trainonce.study import torchrun, task
 
-    @task(terms=["fit", "small"], metric="error", direction="minimize", one_shot={"lr": 0.1})
+    @task(terms=["fit", "small"], metric="error", direction="minimize", yoto={"lr": 0.1})
     def paired(trial, *, steps=8, stop_at=0, break_at=-1):
         saved = trial.restore()
         rank = torch.distributed.get_rank() if torchrun.world_size() > 1 else 0
@@ -277,13 +277,13 @@ def test_two_processes_train_as_one_would(tmp_path):
     two, one = (json.loads((tmp_path / name / "trials.jsonl").read_text()) for name in ("two", "one"))
     for name, value in one["metrics"].items():
         assert two["metrics"][name] == pytest.approx(value, abs=1e-12)
-    assert two["weights"] == pytest.approx(one["weights"], abs=1e-7)
+    assert two["coefficients"] == pytest.approx(one["coefficients"], abs=1e-7)
 
 
 @pytest.mark.dist
 def test_several_plans_and_a_failure_that_goes_on_from_its_checkpoint(tmp_path):
     (tmp_path / "paired.py").write_text(PAIRED)
-    plans = ["--plans", "one-shot,fixed(1,1),final", "--seeds", "2", "--no-report", "--out", "out"]
+    plans = ["--plans", "yoto,fixed(1,1),final", "--seeds", "2", "--no-report", "--out", "out"]
     torchrun(tmp_path, "compare", "paired.py", *plans)
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     assert [line["status"] for line in lines] == ["done"] * 6

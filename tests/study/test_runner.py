@@ -29,9 +29,9 @@ def test_every_trial_is_recorded_with_its_history(workers, tmp_path):
         assert r.status == "done"
         assert r.fraction == 1.0
         assert [step for step, _ in r.reports] == list(range(2, 21, 2))
-        assert sum(r.weights) == pytest.approx(1)
+        assert sum(r.coefficients) == pytest.approx(1)
         assert len((tmp_path / "trials" / r.key / "history.jsonl").read_text().splitlines()) == 21
-    assert [row.plan for row in summary.rows] == ["one-shot", "grid(0.1,1)"]
+    assert [row.plan for row in summary.rows] == ["yoto", "grid(0.1,1)"]
 
 
 def test_a_second_run_does_nothing_and_new_plans_and_seeds_add_to_it(tmp_path):
@@ -40,7 +40,7 @@ def test_a_second_run_does_nothing_and_new_plans_and_seeds_add_to_it(tmp_path):
     study(tmp_path).run(workers=0, show=False)
     assert records(tmp_path) == before
     summary = study(tmp_path, plans=["uniform"], seeds=3).run(workers=0, show=False)
-    assert [row.plan for row in summary.rows] == ["one-shot", "grid(0.1,1)", "uniform"]
+    assert [row.plan for row in summary.rows] == ["yoto", "grid(0.1,1)", "uniform"]
     assert len(records(tmp_path)) == len(before) + 1  # uniform is a point of the grid: only seed 2 is new
 
 
@@ -48,8 +48,8 @@ def test_plans_that_differ_in_a_late_digit_all_run(tmp_path):
     plans = [
         "random(trials=2,seed=20240601)",
         "random(trials=2,seed=20240602)",
-        "one-shot(decay=2.00000001)",
-        "one-shot",
+        "yoto(decay=2.00000001)",
+        "yoto",
     ]
     summary = study(tmp_path, plans=plans, seeds=1, steps=1).run(workers=0, show=False)
     assert [row.plan for row in summary.rows] == plans
@@ -90,7 +90,7 @@ def test_a_folder_of_another_task_is_refused(tmp_path):
 
 def test_the_random_numbers_of_a_trial_do_not_depend_on_its_plan(tmp_path):
     """Whatever a plan draws at random, also within its steps, the model and the data are the seed's."""
-    plans = ["one-shot", "random-weights", "uniform", "uw", "famo", "tpe(trials=1)", "replay"]
+    plans = ["yoto", "random-weights", "uniform", "uw", "famo", "tpe(trials=1)", "replay"]
     study(tmp_path, _tasks.gambler, plans=plans, seeds=2).run(workers=0, show=False)
     drawn = {seed: {r.metrics["drawn"] for r in records(tmp_path) if r.seed == seed} for seed in (0, 1)}
     assert [len(numbers) for numbers in drawn.values()] == [1, 1]
@@ -109,7 +109,7 @@ def test_the_random_numbers_of_a_trial_do_not_depend_on_its_plan(tmp_path):
     ],
 )
 def test_a_failing_trial_is_recorded_and_the_study_goes_on(how, kind, message, workers, tmp_path):
-    made = study(tmp_path, _tasks.troubled, plans=["one-shot", "uniform"], seeds=3, how=how)
+    made = study(tmp_path, _tasks.troubled, plans=["yoto", "uniform"], seeds=3, how=how)
     made.run(workers=workers, show=False)
     status = collections.Counter(r.status for r in records(tmp_path))
     assert status == {"done": 4, "failed": 2}
@@ -183,7 +183,7 @@ def test_a_failed_trial_of_a_search_runs_again_with_weights_of_its_own(tmp_path)
         marker.unlink(missing_ok=True)
     last = {r.key: r for r in records(tmp_path / "out")}
     assert len(records(tmp_path / "out")) == 7
-    assert len({r.weighting for r in last.values()}) == 6
+    assert len({r.rule for r in last.values()}) == 6
 
 
 @task(terms=_tasks.TERMS, metric="error", direction="minimize")
@@ -200,7 +200,7 @@ def exploding(trial, *, weights=True):
     return {"validation/error": error, "test/error": error}
 
 
-PLANS = ("one-shot", "uniform", "final", "replay")
+PLANS = ("yoto", "uniform", "final", "replay")
 
 
 @pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
@@ -212,7 +212,7 @@ def test_controls_of_a_run_that_diverged_are_left_out_once_and_for_all(tmp_path,
         assert {r.status for r in found} == {"done", "diverged"}
         said = capsys.readouterr().out
         for plan in ("final", "replay"):
-            line = f"{plan} init 0.1, decay 2  seed 0  left out: the weights of the one-shot run of seed 1 diverged\n"
+            line = f"{plan}  seed 0  left out: the coefficients of the run of seed 1 diverged\n"
             assert line in said
         assert ("already in" in said) == again
         rows = {row.plan: row for row in summary.rows}
@@ -221,7 +221,7 @@ def test_controls_of_a_run_that_diverged_are_left_out_once_and_for_all(tmp_path,
         assert dict(rows["final"].chosen.left_out) == {0: 1}
         table = sentences.text_table(summary)
         assert "no result (diverged in 1 of 2 seeds, 1 of 2 seeds left out)" in table
-        assert "replay is left out in seed 0: the weights of the one-shot run of seed 1 diverged." in table
+        assert "replay is left out in seed 0: the coefficients of the run of seed 1 diverged." in table
         assert "missing" not in table
 
 
@@ -233,13 +233,13 @@ def test_controls_of_a_run_whose_metric_alone_diverged_are_trained(tmp_path):
 
 
 def test_a_control_whose_run_has_lost_its_history_says_so(tmp_path):
-    study(tmp_path, plans=["one-shot"]).run(workers=0, show=False)
+    study(tmp_path, plans=["yoto"]).run(workers=0, show=False)
     for file in tmp_path.rglob("history.jsonl"):
         file.unlink()
     study(tmp_path, plans=["final", "replay"]).run(workers=0, show=False)
     messages = [r.error["message"] for r in records(tmp_path) if r.status == "failed"]
     assert len(messages) == 4
-    assert all("needs the history of a one-shot run" in message for message in messages)
+    assert all("needs the history of another run" in message for message in messages)
 
 
 # Records of other processes and machines
@@ -250,7 +250,7 @@ DAY = 86_400
 def _failed(made, **more):
     """A failure of the study's only trial."""
     (item,) = made.items()
-    return Record(item.keys[0], made.task.name, item.weighting, item.seed, "failed", **more)
+    return Record(item.keys[0], made.task.name, item.rule, item.seed, "failed", **more)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -298,7 +298,7 @@ def test_a_study_reads_each_record_a_few_times_at_most(tmp_path, monkeypatch):
     many = study(tmp_path, plans=["uniform"], seeds=40)
     for item in many.items():
         metrics = {"validation/error": 1.0, "test/error": 1.0}
-        many.store.append(Record(item.keys[0], "line", item.weighting, item.seed, "done", metrics))
+        many.store.append(Record(item.keys[0], "line", item.rule, item.seed, "done", metrics))
     parsed, parse = [], Record.from_json
     monkeypatch.setattr(Record, "from_json", lambda content: parsed.append(1) or parse(content))
     study(tmp_path, plans=["uniform", "base"], seeds=5, steps=2).run(workers=0, show=False)

@@ -6,16 +6,17 @@ import time
 
 import _tasks
 import pytest
+from _stores import final, replay, yoto
 
 from trainonce.study import schedule as schedule_module
 from trainonce.study.plans import parse
 from trainonce.study.record import Record
+from trainonce.study.rules import donor, fixed, key_of
 from trainonce.study.schedule import Item, Schedule, left_out
-from trainonce.study.weightings import Final, Fixed, Learned, Replay, donor, key_of
 
 
-def record(key, weighting, seed, status="done"):
-    return Record(key, "t", weighting, seed, status, {"validation/error": 1.0, "test/error": 1.0})
+def record(key, rule, seed, status="done"):
+    return Record(key, "t", rule, seed, status, {"validation/error": 1.0, "test/error": 1.0})
 
 
 def drain(schedule, status="done"):
@@ -24,115 +25,111 @@ def drain(schedule, status="done"):
     while (found := schedule.next()) is not None:
         job, label = found
         labels.append(label)
-        schedule.close(job.key, record(job.key, job.weighting or Fixed((1.0, 1.0)), job.seed, status))
+        schedule.close(job.key, record(job.key, job.rule or fixed((1.0, 1.0)), job.seed, status))
     return labels
 
 
 def test_a_trial_that_needs_another_waits_for_it():
-    learned = Learned()
+    learned = yoto()
     everything = [
-        Item.of_weighting("replay", 1, Replay(learned), "id"),
-        Item.of_weighting("one-shot", 0, learned, "id"),
+        Item.of_rule("replay", 1, replay(learned), "id"),
+        Item.of_rule("yoto", 0, learned, "id"),
     ]
     schedule = Schedule(everything, {})
     (first, _), second = schedule.next(), schedule.next()
     assert donor(1) == 0
-    assert first.weighting == learned
+    assert first.rule == learned
     assert second is None
     assert not schedule.is_finished
     schedule.close(first.key, record(first.key, learned, 0))
     (job, _) = schedule.next()
-    assert job.weighting == Replay(learned)
+    assert job.rule == replay(learned)
     assert job.source == first.key
 
 
 def test_what_needs_a_failed_trial_is_left_out():
-    learned = Learned()
-    schedule = Schedule(
-        [Item.of_weighting("one-shot", 0, learned, "id"), Item.of_weighting("replay", 1, Replay(learned), "id")], {}
-    )
+    learned = yoto()
+    schedule = Schedule([Item.of_rule("yoto", 0, learned, "id"), Item.of_rule("replay", 1, replay(learned), "id")], {})
     assert len(drain(schedule, "failed")) == 1
     assert schedule.is_finished
 
 
-def ended(seed, status, *weights):
-    """A one-shot run that has ended, with its last weights."""
-    key = key_of("id", Learned(), seed)
-    return {key: dataclasses.replace(record(key, Learned(), seed, status), weights=weights)}
+def ended(seed, status, *coefficients):
+    """A yoto run that has ended, with its last coefficients."""
+    key = key_of("id", yoto(), seed)
+    return {key: dataclasses.replace(record(key, yoto(), seed, status), coefficients=coefficients)}
 
 
 @pytest.mark.parametrize("status", ["diverged", "done"])
-@pytest.mark.parametrize("control", [Replay, Final])
-def test_a_control_of_weights_that_are_not_finite_is_left_out(control, status):
-    item = Item.of_weighting("control", 0, control(Learned()), "id")
-    before = {item.keys[0]: record(item.keys[0], control(Learned()), 0, "failed")}  # of a version that tried it
+@pytest.mark.parametrize("control", [replay, final])
+def test_a_control_of_coefficients_that_are_not_finite_is_left_out(control, status):
+    item = Item.of_rule("control", 0, control(yoto()), "id")
+    before = {item.keys[0]: record(item.keys[0], control(yoto()), 0, "failed")}  # of a version that tried it
     for more in ({}, before):
         known = ended(1, status, 0.5, math.nan) | more
         schedule = Schedule([item], dict(known))
         assert schedule.next() is None
         assert schedule.is_finished
         (skip,) = schedule.skipped
-        assert skip == (item.label(item.keys[0]), 0, "the weights of the one-shot run of seed 1 diverged")
+        assert skip == (item.label(item.keys[0]), 0, "the coefficients of the run of seed 1 diverged")
         assert left_out([item], known) == {item.keys[0]: skip.why}
 
 
 def test_a_control_of_a_run_whose_metric_alone_diverged_is_trained():
-    item = Item.of_weighting("final", 0, Final(Learned()), "id")
+    item = Item.of_rule("final", 0, final(yoto()), "id")
     known = ended(1, "diverged", 0.4, 0.6)
     assert Schedule([item], dict(known)).next() is not None
     assert left_out([item], known) == {}
 
 
 def test_a_control_that_was_trained_is_not_left_out():
-    item = Item.of_weighting("final", 0, Final(Learned()), "id")
-    trained = {item.keys[0]: record(item.keys[0], Final(Learned()), 0)}
+    item = Item.of_rule("final", 0, final(yoto()), "id")
+    trained = {item.keys[0]: record(item.keys[0], final(yoto()), 0)}
     assert left_out([item], ended(1, "diverged", math.nan) | trained) == {}
 
 
-def test_controls_bring_the_one_shot_runs_that_they_need_each_once():
+def test_controls_bring_the_runs_that_they_need_each_once():
     plans = [parse(text, _tasks.line) for text in ("replay", "final", "uniform")]
     everything = schedule_module.items(plans, [0, 1], "id")
-    assert [(item.plan, item.seed) for item in everything[:2]] == [("one-shot", donor(0)), ("one-shot", donor(1))]
+    assert [(item.plan, item.seed) for item in everything[:2]] == [("yoto", donor(0)), ("yoto", donor(1))]
     assert [item.plan for item in everything[2:]] == ["replay", "final", "uniform"] * 2
-    asked = schedule_module.items([parse("one-shot", _tasks.line), *plans], [0, 1], "id")
-    assert [item.plan for item in asked] == ["one-shot", "replay", "final", "uniform"] * 2
+    asked = schedule_module.items([parse("yoto", _tasks.line), *plans], [0, 1], "id")
+    assert [item.plan for item in asked] == ["yoto", "replay", "final", "uniform"] * 2
 
 
 def test_a_control_of_a_failed_run_waits_for_its_next_attempt():
-    item = Item.of_weighting("final", 0, Final(Learned()), "id")
+    item = Item.of_rule("final", 0, final(yoto()), "id")
     known = ended(1, "failed", math.nan)
     assert left_out([item], known) == {}
-    schedule = Schedule([Item.of_weighting("one-shot", 1, Learned(), "id"), item], dict(known))
-    assert schedule.next()[0].weighting == Learned()
-    schedule.close(key_of("id", Learned(), 1), known[key_of("id", Learned(), 1)])
+    schedule = Schedule([Item.of_rule("yoto", 1, yoto(), "id"), item], dict(known))
+    assert schedule.next()[0].rule == yoto()
+    schedule.close(key_of("id", yoto(), 1), known[key_of("id", yoto(), 1)])
     assert schedule.next() is None
-    assert [skip.why for skip in schedule.skipped] == ["the one-shot run of seed 1 failed"]
+    assert [skip.why for skip in schedule.skipped] == ["the run of seed 1 failed"]
 
 
-def test_weightings_shared_by_plans_run_once():
-    weighting = Fixed.of((1.0, 1.0))
-    schedule = Schedule(
-        [Item.of_weighting("uniform", 0, weighting, "id"), Item.of_weighting("grid", 0, weighting, "id")], {}
-    )
+def test_rules_shared_by_plans_run_once():
+    rule = fixed((1.0, 1.0))
+    schedule = Schedule([Item.of_rule("uniform", 0, rule, "id"), Item.of_rule("grid", 0, rule, "id")], {})
     assert len(drain(schedule)) == 1
 
 
 def test_what_is_left_shrinks_with_every_trial_that_ended_or_is_left_out():
-    learned = Learned()
-    items = [Item.of_weighting("one-shot", 0, learned, "id"), Item.of_weighting("replay", 1, Replay(learned), "id")]
-    schedule = Schedule([*items, Item.of_weighting("base", 0, Fixed.of((1.0, 0.0)), "id")], {})
+    learned = yoto()
+    items = [Item.of_rule("yoto", 0, learned, "id"), Item.of_rule("replay", 1, replay(learned), "id")]
+    schedule = Schedule([*items, Item.of_rule("base", 0, fixed((1.0, 0.0)), "id")], {})
     left = [schedule.left]
     while (found := schedule.next()) is not None:
-        schedule.close(found[0].key, record(found[0].key, found[0].weighting, found[0].seed, "failed"))
+        schedule.close(found[0].key, record(found[0].key, found[0].rule, found[0].seed, "failed"))
         left.append(schedule.left)
-    assert [*left, schedule.left] == [3, 2, 0, 0]  # the replay goes with its one-shot run
+    assert [*left, schedule.left] == [3, 2, 0, 0]  # the replay goes with its yoto run
 
 
 def test_done_diverged_and_pruned_trials_stay_and_failed_ones_run_once_more():
-    weighting = Fixed.of((1.0, 1.0))
-    everything = [Item.of_weighting("grid", seed, weighting, "id") for seed in range(4)]
+    rule = fixed((1.0, 1.0))
+    everything = [Item.of_rule("grid", seed, rule, "id") for seed in range(4)]
     status = ["done", "diverged", "pruned", "failed"]
-    known = {key_of("id", weighting, s): record(key_of("id", weighting, s), weighting, s, status[s]) for s in range(4)}
+    known = {key_of("id", rule, s): record(key_of("id", rule, s), rule, s, status[s]) for s in range(4)}
     schedule = Schedule(everything, known)
     assert schedule.left == 1
     assert len(drain(schedule, "failed")) == 1
@@ -146,7 +143,7 @@ def test_a_search_runs_its_trials_one_after_the_other_and_seeds_side_by_side():
     jobs = [schedule.next()[0], schedule.next()[0]]
     assert schedule.next() is None
     assert [job.seed for job in jobs] == [0, 1]
-    schedule.close(jobs[0].key, record(jobs[0].key, Fixed.of((1.0, 1.0, 1.0)), 0))
+    schedule.close(jobs[0].key, record(jobs[0].key, fixed((1.0, 1.0, 1.0)), 0))
     follower, label = schedule.next()
     assert [r.key for r in follower.done] == [jobs[0].key]
     assert label == "tpe(trials=3) 2/3"
@@ -154,8 +151,8 @@ def test_a_search_runs_its_trials_one_after_the_other_and_seeds_side_by_side():
 
 def test_a_trial_that_another_process_has_is_checked_again(monkeypatch):
     monkeypatch.setattr(schedule_module, "POLL", 0.05)
-    weighting = Fixed.of((1.0, 1.0))
-    schedule = Schedule([Item.of_weighting("grid", 0, weighting, "id")], {})
+    rule = fixed((1.0, 1.0))
+    schedule = Schedule([Item.of_rule("grid", 0, rule, "id")], {})
     job, _ = schedule.next()
     schedule.postpone(job.key)
     assert schedule.next() is None

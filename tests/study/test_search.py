@@ -6,17 +6,17 @@ import _tasks
 import pytest
 
 from trainonce.study import Study
-from trainonce.study.record import Record
+from trainonce.study.record import UNKNOWN, Record
+from trainonce.study.rules import fixed
 from trainonce.study.search import Search
 from trainonce.study.store import Store
-from trainonce.study.weightings import Fixed
 
 TERMS, KEY = ("a", "b", "c"), "validation/error"
 
 
 def done(value, ratios=(1.0, 1.0), status="done", reports=()):
     metrics = {KEY: value, "test/error": value} if status != "pruned" else {}
-    return Record("k", "t", Fixed.of((1.0, *ratios)), 0, status, metrics, tuple(reports))
+    return Record("k", "t", fixed((1.0, *ratios)), 0, status, metrics, tuple(reports))
 
 
 def test_proposals_stay_in_range_and_follow_from_what_is_known():
@@ -26,7 +26,7 @@ def test_proposals_stay_in_range_and_follow_from_what_is_known():
     other = search.propose(TERMS, "minimize", known, KEY, 4, 1)
     assert one == again != other
     assert all(0.0999 <= r <= 10.001 for r in one.ratios)
-    assert sum(one.weights) == pytest.approx(1)
+    assert sum(one.coefficients) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("method", ["tpe", "asha"])
@@ -48,10 +48,10 @@ def test_tpe_goes_where_the_metric_is_good(direction):
     sign = 1 if direction == "minimize" else -1
     distances = []
     for number in range(40):
-        weighting = search.propose(TERMS, direction, known, KEY, 0, number)
-        distance = sum(math.log(r / 5) ** 2 for r in weighting.ratios)
+        rule = search.propose(TERMS, direction, known, KEY, 0, number)
+        distance = sum(math.log(r / 5) ** 2 for r in rule.ratios)
         distances.append(distance)
-        known.append(done(sign * distance, weighting.ratios))
+        known.append(done(sign * distance, rule.ratios))
     assert sum(distances[25:]) / 15 < 0.5 * sum(distances[:10]) / 10
 
 
@@ -63,17 +63,17 @@ def test_failed_trials_are_not_reported_and_diverged_ones_are_bad():
     def proposals(*more):
         return [search.propose(TERMS[:2], "minimize", [*known, *more], KEY, 0, n) for n in range(13, 43)]
 
-    broken = Record("k", "t", Fixed(()), 0, "failed")
+    broken = Record("k", "t", UNKNOWN, 0, "failed")
     assert proposals(broken) == proposals()
     diverged, splendid = done(math.nan, (9.0,), "diverged"), done(-5.0, (9.0,))
 
-    def typical(weightings):
-        return sum(math.log(weighting.ratios[0]) for weighting in weightings) / len(weightings)
+    def typical(rules):
+        return sum(math.log(rule.ratios[0]) for rule in rules) / len(rules)
 
     assert typical(proposals(diverged)) < 0.7 < typical(proposals(splendid))  # that is, a ratio of 2
-    assert all(1.5 < weighting.ratios[0] < 2 for weighting in proposals())
+    assert all(1.5 < rule.ratios[0] < 2 for rule in proposals())
     bad = done(math.nan, (1.6,), "diverged")
-    assert not any(1.5 < weighting.ratios[0] < 2 for weighting in proposals(bad))
+    assert not any(1.5 < rule.ratios[0] < 2 for rule in proposals(bad))
 
 
 def test_diverged_trials_are_among_the_ten_after_which_tpe_begins():
@@ -88,7 +88,7 @@ def test_diverged_trials_are_among_the_ten_after_which_tpe_begins():
 def test_what_was_tried_after_a_failure_counts():
     search = Search("tpe", 20, 0.1, 10.0)
     known = [done(abs(math.log(r)), (r, r)) for r in (0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 4.0, 6.0, 8.0)]
-    broken = Record("k", "t", Fixed(()), 0, "failed")
+    broken = Record("k", "t", UNKNOWN, 0, "failed")
     one, other = (search.propose(TERMS, "minimize", records, KEY, 0, 13) for records in (known, [broken, *known]))
     assert one == other != search.propose(TERMS, "minimize", [], KEY, 0, 13)
 
@@ -153,7 +153,7 @@ def test_a_search_that_is_continued_goes_on_as_if_it_had_not_stopped(plan, tmp_p
 
     def run(folder, trials):
         Study(_tasks.line, folder, seeds=1).add(f"{plan}(trials={trials})").run(workers=0, device="cpu", show=False)
-        return {r.key: (r.weighting, r.status, r.metrics) for r in Store(folder).read_all()}
+        return {r.key: (r.rule, r.status, r.metrics) for r in Store(folder).read_all()}
 
     run(tmp_path / "a", 6)
     continued, whole = run(tmp_path / "a", 12), run(tmp_path / "b", 12)

@@ -20,7 +20,7 @@ def _run_noted(path, notes, seeds, workers):
 
 
 def _noted(path, notes, seeds):
-    return study(path, _tasks.noted, plans=["one-shot", "grid(0.1,1)", "replay"], seeds=seeds, notes=str(notes))
+    return study(path, _tasks.noted, plans=["yoto", "grid(0.1,1)", "replay"], seeds=seeds, notes=str(notes))
 
 
 def _check_nothing_lost_or_repeated(made, notes):

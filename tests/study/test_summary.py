@@ -6,32 +6,33 @@ import re
 
 import numpy as np
 import pytest
+from _stores import final, yoto
 from _toy import TASK
 from scipy import stats
 
 from trainonce.study import Record, Summary, sentences
 from trainonce.study.intervals import Interval, paired_interval, smallest_p, standard_deviation, student_quantile
-from trainonce.study.weightings import Final, Fixed, Learned, key_of
+from trainonce.study.rules import fixed, key_of
 
-GRID = [Fixed.of((1.0, r)) for r in (0.1, 1.0, 10.0)]
+GRID = [fixed((1.0, r)) for r in (0.1, 1.0, 10.0)]
 
 
-def record(weighting, seed, validation, test, status="done", fraction=1.0):
+def record(rule, seed, validation, test, status="done", fraction=1.0):
     metrics = {"validation/score": validation, "test/score": test}
-    key = key_of("id", weighting, seed)
-    return Record(key, "toy", weighting, seed, status, metrics, weights=(0.5, 0.5), seconds=2.0, fraction=fraction)
+    key = key_of("id", rule, seed)
+    return Record(key, "toy", rule, seed, status, metrics, coefficients=(0.5, 0.5), seconds=2.0, fraction=fraction)
 
 
-def plan(name, kind, weightings, seeds):
-    return {"name": name, "kind": kind, "points": [p.to_json() for p in weightings], "search": None, "seeds": seeds}
+def plan(name, kind, rules, seeds):
+    return {"name": name, "kind": kind, "rules": [p.to_json() for p in rules], "search": None, "seeds": seeds}
 
 
 def summary(learned, grid, more=(), plans=(), **task):
     """A study of given (validation, test) pairs: of the learned run by seed, and of each grid point by seed."""
     seeds = list(range(len(learned)))
-    records = [record(Learned(), s, *pair) for s, pair in enumerate(learned)]
+    records = [record(yoto(), s, *pair) for s, pair in enumerate(learned)]
     records += [record(p, s, *pair) for p, pairs in zip(GRID, grid, strict=True) for s, pair in enumerate(pairs)]
-    known = [plan("one-shot", "learned", [Learned()], seeds), plan("grid", "set", GRID, seeds), *plans]
+    known = [plan("yoto", "rule", [yoto()], seeds), plan("grid", "set", GRID, seeds), *plans]
     return Summary({"task": TASK | task, "plans": known}, [*records, *more])
 
 
@@ -58,19 +59,19 @@ def test_the_sentence_says_what_an_independent_computation_finds(learned, grid):
     numbers = re.findall(r"(\d+\.\d+) \+- (\d+\.\d+) %", sentences.sentence(found))
     ours, theirs = sorted(numbers, key=lambda pair: abs(float(pair[0]) - expected[0]))
     assert [float(x) for x in (*ours, *theirs)] == pytest.approx(expected[:4], abs=0.051)
-    assert f"; {expected[4]} of the 3 did better on test than the learned weights" in sentences.details(found)
+    assert f"; {expected[4]} of the 3 did better on test than the paper's rule" in sentences.details(found)
     assert "3 times the cost" in sentences.sentence(found)
 
 
 def test_the_planted_unfavourable_truth_is_in_the_sentence():
     text = sentences.sentence(summary(*BAD))
     assert text.startswith("Searching pays here: the best of 3 grid points has 72.0 +- 2.6 %")  # not the 98 of another
-    assert "one run with learned weights, the best single training, test score 31.3 +- 1.5 %" in text
+    assert "one run of the paper's rule, the best single training, test score 31.3 +- 1.5 %" in text
 
 
 @pytest.mark.parametrize(("learned", "grid"), [BAD, GOOD], ids=["unfavourable", "favourable"])
 def test_the_difference_is_paired_with_students_interval(learned, grid):
-    found = summary(learned, grid).one_shot.difference
+    found = summary(learned, grid).first_rule.difference
     low, high = independently(learned, grid)[-1]
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.seeds == 3
@@ -80,9 +81,9 @@ def test_where_less_is_better_everything_turns_round():
     learned, grid = BAD
     turned = summary(learned, grid, direction="minimize")
     assert turned.reference.chosen.label == "1 : 0.1"  # the smallest validation mean
-    assert turned.one_shot.difference.mean == pytest.approx(98 - 94 / 3)
-    assert turned.one_shot.beaten_by == 0
-    assert [row.plan for row in turned.ranked] == ["one-shot", "grid"]
+    assert turned.first_rule.difference.mean == pytest.approx(98 - 94 / 3)
+    assert turned.first_rule.beaten_by == 0
+    assert [row.plan for row in turned.ranked] == ["yoto", "grid"]
 
 
 def test_the_quantiles_of_student():
@@ -118,10 +119,10 @@ def test_verdicts_against_the_margin(shifts, verdict):
     base = [50.0, 60.0, 55.0]
     learned = [(0, b + s) for b, s in zip(base, shifts, strict=True)]
     found = summary(learned, [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
-    assert found.verdict(found.one_shot) == verdict
+    assert found.verdict(found.first_rule) == verdict
     said = sentences.evidence(found)
     assert f"], {verdict}. With 3 seeds an exact paired test cannot go below p = 0.25." in said
-    assert said.count("one-shot - best grid point") == 1
+    assert said.count("yoto - best grid point") == 1
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_the_ends_of_the_interval_decide_the_verdict(low, high, verdict):
     """With a margin of 1. The mean lies anywhere between the ends, and says nothing."""
     found = summary(*GOOD)
     for mean in (low, high):
-        row = dataclasses.replace(found.one_shot, difference=Interval(mean, low, high, 3))
+        row = dataclasses.replace(found.first_rule, difference=Interval(mean, low, high, 3))
         assert found.verdict(row) == verdict
 
 
@@ -154,7 +155,7 @@ def test_one_seed_claims_nothing_about_spread():
     found = summary([(1, 50.0)], [[(1, 51.0)], [(2, 52.0)], [(3, 49.0)]])
     assert "+-" not in sentences.sentence(found)
     assert "One seed says nothing about the spread" in sentences.evidence(found)
-    assert found.verdict(found.one_shot) == ""
+    assert found.verdict(found.first_rule) == ""
 
 
 def test_the_margin_is_the_tasks_or_two_per_cent():
@@ -164,16 +165,16 @@ def test_the_margin_is_the_tasks_or_two_per_cent():
 
 
 def test_cost_counts_all_that_was_spent():
-    failed = record(Learned(), 1, 0, 0, status="failed", fraction=0.25)
+    failed = record(yoto(), 1, 0, 0, status="failed", fraction=0.25)
     learned, grid = GOOD
     found = summary(learned, grid)
-    assert (found.one_shot.cost, found.reference.cost) == (1, 3)
-    assert (found.one_shot.seconds, found.reference.seconds) == (2, 6)
-    records = [failed, record(Learned(), 0, 1, 1), record(Learned(), 1, 1, 1)]
-    again = Summary({"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0, 1])]}, records)
-    assert again.one_shot.cost == pytest.approx((0.25 + 2) / 2)
-    final = [record(Final(Learned()), s, 1, 1) for s in (0, 1)]
-    control = Summary({"task": TASK, "plans": [plan("final", "control", [Final(Learned())], [0, 1])]}, records + final)
+    assert (found.first_rule.cost, found.reference.cost) == (1, 3)
+    assert (found.first_rule.seconds, found.reference.seconds) == (2, 6)
+    records = [failed, record(yoto(), 0, 1, 1), record(yoto(), 1, 1, 1)]
+    again = Summary({"task": TASK, "plans": [plan("yoto", "rule", [yoto()], [0, 1])]}, records)
+    assert again.first_rule.cost == pytest.approx((0.25 + 2) / 2)
+    controls = [record(final(yoto()), s, 1, 1) for s in (0, 1)]
+    control = Summary({"task": TASK, "plans": [plan("final", "control", [final(yoto())], [0, 1])]}, records + controls)
     assert control.rows[0].cost == pytest.approx((0.25 + 2 + 2) / 2)
 
 
@@ -185,9 +186,9 @@ def test_how_many_grid_trainings_it_takes_on_average_to_do_as_well():
     grid = [[(1, 70)] * 3, [(1, 65)] * 3, [(1, 50)] * 3]
     found = summary(learned, grid)
     orders = [next(i for i, v in enumerate(order, 1) if v > 61.2) for order in itertools.permutations([70, 65, 50])]
-    assert found.expected_trainings(found.one_shot) == pytest.approx(sum(orders) / len(orders))
+    assert found.expected_trainings(found.first_rule) == pytest.approx(sum(orders) / len(orders))
     best = summary([(1, 99)] * 3, grid)
-    assert best.expected_trainings(best.one_shot) is None
+    assert best.expected_trainings(best.first_rule) is None
 
 
 def test_a_point_that_diverged_is_not_chosen_and_a_run_that_diverged_says_so():
@@ -195,7 +196,7 @@ def test_a_point_that_diverged_is_not_chosen_and_a_run_that_diverged_says_so():
     learned = [(80, 90), (82, 92), (81, 91)]
     found = summary(learned, [[(70, 60)] * 3, [(99, 99)] * 2, [(1, 2)] * 3], diverged)
     assert found.reference.chosen.label == "1 : 0.1"
-    lost = [record(Learned(), 2, math.nan, math.nan, status="diverged")]
+    lost = [record(yoto(), 2, math.nan, math.nan, status="diverged")]
     partly = summary(learned[:2], [[(70, 60)] * 2, [(99, 99)] * 2, [(1, 2)] * 2], lost)
     partly.plans[0]["seeds"].append(2)
     assert "(diverged in 1 of 3 seeds)" in sentences.sentence(partly)
@@ -208,12 +209,10 @@ def test_missing_seeds_are_named():
 
 
 def test_studies_without_a_grid_or_a_learned_run_say_what_to_add():
-    learned = Summary(
-        {"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0])]}, [record(Learned(), 0, 1, 2)]
-    )
+    learned = Summary({"task": TASK, "plans": [plan("yoto", "rule", [yoto()], [0])]}, [record(yoto(), 0, 1, 2)])
     assert sentences.sentence(learned).endswith("There is no grid to compare with: add the plan grid.")
     grid = Summary({"task": TASK, "plans": [plan("grid", "set", GRID, [0])]}, [record(GRID[0], 0, 1, 2)])
-    assert "add the plan one-shot" in sentences.sentence(grid)
+    assert "add the plan yoto" in sentences.sentence(grid)
     assert sentences.evidence(learned) == sentences.evidence(grid) == ""
 
 
@@ -221,11 +220,11 @@ def test_points_are_compared_on_the_seeds_they_share():
     """The learned run has two seeds more, both easy: on the common ones two points are better."""
     grid = [[(1, 60)] * 3, [(2, 55)] * 3, [(1, 20)] * 3]
     found = summary([(1, 50)] * 3 + [(1, 90)] * 2, grid)
-    assert found.one_shot.beaten_by == 2
-    assert found.one_shot.difference.mean == pytest.approx(-5)
+    assert found.first_rule.beaten_by == 2
+    assert found.first_rule.difference.mean == pytest.approx(-5)
     text = sentences.sentence(found)
     assert "(2 of 5 seeds missing)" in text
-    better = "2 of the 3 did better on test, on the seeds that both have, than the learned weights: "
+    better = "2 of the 3 did better on test, on the seeds that both have, than the paper's rule: "
     assert better in sentences.details(found)
     assert "times the cost" not in text
 
@@ -265,22 +264,24 @@ def test_points_without_a_common_seed_are_chosen_by_their_own():
 
 
 def test_divergence_counts_against_a_plan():
-    """Learned weights diverge in one seed and are splendid in the others."""
-    lost = [record(Learned(), 2, math.nan, math.nan, status="diverged")]
+    """The paper's rule diverges in one seed and is splendid in the others."""
+    lost = [record(yoto(), 2, math.nan, math.nan, status="diverged")]
     found = summary([(90, 99), (90, 98)], [[(50, 50)] * 3, [(40, 40)] * 3, [(30, 30)] * 3], lost)
     for asked in found.plans:
         asked["seeds"][:] = [0, 1, 2]
-    assert found.one_shot.beaten_by == 3
-    assert found.verdict(found.one_shot) == "diverged"
+    assert found.first_rule.beaten_by == 3
+    assert found.verdict(found.first_rule) == "diverged"
     assert sentences.evidence(found).startswith(
         "Where seeds have diverged, the difference on the others decides nothing"
     )
-    assert sentences.sentence(found).startswith("Some seeds diverged, so nothing is decided: one run with learned weig")
-    assert [row.plan for row in found.ranked] == ["grid", "one-shot"]
+    assert sentences.sentence(found).startswith(
+        "Some seeds diverged, so nothing is decided: one run of the paper's rule"
+    )
+    assert [row.plan for row in found.ranked] == ["grid", "yoto"]
 
 
 def test_a_failed_seed_leaves_no_cost_factor():
-    failed = [record(Learned(), s, 0, 0, status="failed", fraction=0.0) for s in (1, 2)]
+    failed = [record(yoto(), s, 0, 0, status="failed", fraction=0.0) for s in (1, 2)]
     found = summary([(1, 50)], [[(50, 50)] * 3, [(40, 40)] * 3, [(30, 30)] * 3], failed)
     for asked in found.plans:
         asked["seeds"][:] = [0, 1, 2]
@@ -288,8 +289,8 @@ def test_a_failed_seed_leaves_no_cost_factor():
 
 
 def test_a_grid_of_which_all_failed_has_no_result():
-    records = [record(Learned(), 0, 1, 2), *(record(p, 0, 0, 0, status="failed") for p in GRID)]
-    plans = [plan("one-shot", "learned", [Learned()], [0]), plan("grid", "set", GRID, [0])]
+    records = [record(yoto(), 0, 1, 2), *(record(p, 0, 0, 0, status="failed") for p in GRID)]
+    plans = [plan("yoto", "rule", [yoto()], [0]), plan("grid", "set", GRID, [0])]
     assert sentences.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith(
         "has no result to compare with."
     )
@@ -306,12 +307,12 @@ def test_a_grid_that_is_not_complete_claims_no_cost():
 
 def test_a_learned_run_without_a_result_is_named():
     grid = GOOD[1]
-    failed = [record(Learned(), s, 0, 0, status="failed", fraction=0.0) for s in range(3)]
+    failed = [record(yoto(), s, 0, 0, status="failed", fraction=0.0) for s in range(3)]
     found = summary([], grid, failed)
     found.plans[0]["seeds"].extend(range(3))
     found.plans[1]["seeds"].extend(range(3))
     assert sentences.sentence(found).startswith(
-        "One run with learned weights has no result (3 of 3 seeds missing); the best of 3 grid points has 6"
+        "One run of the paper's rule has no result (3 of 3 seeds missing); the best of 3 grid points has 6"
     )
     assert sentences.table(found)[-1][1].startswith("no result")
 
@@ -319,14 +320,14 @@ def test_a_learned_run_without_a_result_is_named():
 def test_differences_without_spread_decide_nothing():
     base = [50.0, 60.0, 55.0]
     found = summary([(0, b + 5) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
-    assert found.verdict(found.one_shot) == "undecided"
-    assert "one-shot - best grid point +5.0 [+5.0, +5.0], all seeds alike, undecided" in sentences.evidence(found)
+    assert found.verdict(found.first_rule) == "undecided"
+    assert "yoto - best grid point +5.0 [+5.0, +5.0], all seeds alike, undecided" in sentences.evidence(found)
 
 
 def test_results_that_are_equal_in_every_seed_are_a_tie():
     base = [50.0, 60.0, 55.0]
     found = summary([(0, b) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
-    assert found.verdict(found.one_shot) == "not worse"
+    assert found.verdict(found.first_rule) == "not worse"
 
 
 def test_a_spread_of_rounding_is_none():
@@ -335,8 +336,8 @@ def test_a_spread_of_rounding_is_none():
     theirs, ours = ([share[k + more] for k in (20, 31, 38)] for more in (0, 2))
     assert len({one - other for one, other in zip(ours, theirs, strict=True)}) > 1
     found = summary([(0, v) for v in ours], [[(9, v) for v in theirs], [(1, 1)] * 3, [(1, 1)] * 3])
-    assert found.one_shot.difference.mean == pytest.approx(200 / 45, abs=1e-5)
-    assert found.verdict(found.one_shot) == "undecided"
+    assert found.first_rule.difference.mean == pytest.approx(200 / 45, abs=1e-5)
+    assert found.verdict(found.first_rule) == "undecided"
 
 
 def test_a_point_with_few_seeds_does_not_decide_for_the_others():
@@ -353,17 +354,17 @@ def test_points_that_lack_different_seeds_are_compared_on_those_that_most_have()
 
 
 def test_without_a_reference_the_margin_is_two_per_cent_of_the_plan_that_ranks_the_others():
-    records = [record(Learned(), s, 1, 50.0 + s) for s in (0, 1)]
+    records = [record(yoto(), s, 1, 50.0 + s) for s in (0, 1)]
     task = TASK | {"margin": None}
-    found = Summary({"task": task, "plans": [plan("one-shot", "learned", [Learned()], [0, 1])]}, records)
+    found = Summary({"task": task, "plans": [plan("yoto", "rule", [yoto()], [0, 1])]}, records)
     assert found.margin == pytest.approx(0.02 * 50.5)
 
 
 def test_sweeps_show_their_points_and_rank_nowhere():
-    weightings = [Learned(init=i) for i in (0.1, 1.0)]
-    records = [record(p, 0, 1, 2) for p in weightings]
-    found = summary(*GOOD, records, [plan("sweep-init", "sweep", weightings, [0])])
-    assert [row.plan for row in found.ranked] == ["one-shot", "grid"]
+    rules = [yoto(init=i) for i in (0.1, 1.0)]
+    records = [record(p, 0, 1, 2) for p in rules]
+    found = summary(*GOOD, records, [plan("sweep-init", "sweep", rules, [0])])
+    assert [row.plan for row in found.ranked] == ["yoto", "grid"]
     assert [o.label for o in found.sweeps[0].outcomes] == ["init 0.1, decay 2", "init 1, decay 2"]
 
 
@@ -379,7 +380,7 @@ def test_numbers_have_two_digits_of_their_spread(spreads, decimals):
 def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():
     found = summary(*BAD)
     head, *rows = sentences.table(found)
-    assert [row[0] for row in rows] == ["grid *", "one-shot"]
+    assert [row[0] for row in rows] == ["grid *", "yoto"]
     assert all(len(row) == len(head) for row in rows)
     assert rows[1][3] == "3 of 3"
     assert rows[1][2].startswith("-40.7 [")

@@ -8,24 +8,25 @@ import sys
 import types
 
 import pytest
+from _stores import yoto
 from _tasks import line
 from test_summary import BAD, TASK, plan, record, summary
 
 from trainonce.study import Record, Study, Summary, tables
-from trainonce.study.weightings import Fixed, Learned, key_of
+from trainonce.study.rules import fixed, key_of
 
 
 def mixed():
     """A trial that failed and then ended, one that diverged, one that failed, and one of no plan."""
-    weighting, seeds = Learned(), [0, 1, 2]
+    rule, seeds = yoto(), [0, 1, 2]
     error = {"type": "OSError", "message": 'a "quoted", long\nmessage'}
     failed = [
-        Record(key_of("id", weighting, seed), "toy", weighting, seed, "failed", seconds=1.0, fraction=0.5, error=error)
+        Record(key_of("id", rule, seed), "toy", rule, seed, "failed", seconds=1.0, fraction=0.5, error=error)
         for seed in (0, 2)
     ]
-    records = [failed[0], record(weighting, 0, 80.0, 90.0), record(weighting, 1, 1.0, math.nan, "diverged"), failed[1]]
-    records.append(record(Fixed.of((1.0, 7.0)), 0, 1.0, 2.0))
-    return Summary({"task": TASK, "plans": [plan("one-shot", "learned", [weighting], seeds)]}, records)
+    records = [failed[0], record(rule, 0, 80.0, 90.0), record(rule, 1, 1.0, math.nan, "diverged"), failed[1]]
+    records.append(record(fixed((1.0, 7.0)), 0, 1.0, 2.0))
+    return Summary({"task": TASK, "plans": [plan("yoto", "rule", [rule], seeds)]}, records)
 
 
 def test_there_is_a_row_for_each_record_of_a_plan():
@@ -33,31 +34,32 @@ def test_there_is_a_row_for_each_record_of_a_plan():
     assert table["seed"] == [0, 0, 1, 2]
     assert table["status"] == ["failed", "done", "diverged", "failed"]
     assert table["last"] == [False, True, True, True]
-    assert table["plans"] == ["one-shot"] * 4
+    assert table["plans"] == ["yoto"] * 4
     assert table["validation/score"] == [None, 80.0, 1.0, None]
     assert table["test/score"][1] == 90.0
     assert math.isnan(table["test/score"][2])
-    assert table["weight/b"] == [None, 0.5, 0.5, None]
+    assert table["coefficient/b"] == [None, 0.5, 0.5, None]
+    assert table["ratio/b"] == [None, 1.0, 1.0, None]
     assert table["seconds"] == [1.0, 2.0, 2.0, 1.0]
     assert table["fraction"] == [0.5, 1.0, 1.0, 0.5]
     assert table["error"] == ['OSError: a "quoted", long\nmessage', None, None, 'OSError: a "quoted", long\nmessage']
-    assert table["key"][1] == key_of("id", Learned(), 0)
+    assert table["key"][1] == key_of("id", yoto(), 0)
 
 
 def test_a_trial_of_several_plans_names_them_all():
-    grid = plan("grid", "set", [Fixed.of((1.0, 1.0))], [0])
-    uniform = plan("uniform", "point", [Fixed.of((1.0, 1.0))], [0])
-    shared = Summary({"task": TASK, "plans": [grid, uniform]}, [record(Fixed.of((1.0, 1.0)), 0, 1.0, 2.0)])
+    grid = plan("grid", "set", [fixed((1.0, 1.0))], [0])
+    uniform = plan("uniform", "point", [fixed((1.0, 1.0))], [0])
+    shared = Summary({"task": TASK, "plans": [grid, uniform]}, [record(fixed((1.0, 1.0)), 0, 1.0, 2.0)])
     assert tables.columns(shared)["plans"] == ["grid uniform"]
 
 
 def test_a_metric_cannot_take_the_place_of_another_column():
-    weighting = Learned()
-    metrics = {"validation/score": 1.0, "test/score": 2.0, "seed": 99.0, "seconds": 98.0, "weight/a": 97.0}
-    one = Record(key_of("id", weighting, 5), "toy", weighting, 5, "done", metrics, weights=(0.25, 0.75), seconds=3.0)
-    table = tables.columns(Summary({"task": TASK, "plans": [plan("one-shot", "learned", [weighting], [5])]}, [one]))
-    assert (table["seed"], table["seconds"], table["weight/a"]) == ([5], [3.0], [0.25])
-    assert [table[f"metric/{name}"] for name in ("seed", "seconds", "weight/a")] == [[99.0], [98.0], [97.0]]
+    rule = yoto()
+    metrics = {"validation/score": 1.0, "test/score": 2.0, "seed": 99.0, "seconds": 98.0, "coefficient/a": 97.0}
+    one = Record(key_of("id", rule, 5), "toy", rule, 5, "done", metrics, coefficients=(0.25, 0.75), seconds=3.0)
+    table = tables.columns(Summary({"task": TASK, "plans": [plan("yoto", "rule", [rule], [5])]}, [one]))
+    assert (table["seed"], table["seconds"], table["coefficient/a"]) == ([5], [3.0], [0.25])
+    assert [table[f"metric/{name}"] for name in ("seed", "seconds", "coefficient/a")] == [[99.0], [98.0], [97.0]]
 
 
 def test_a_csv_file_reads_back(tmp_path):
@@ -126,8 +128,8 @@ def test_without_pyarrow_there_is_no_parquet_file_and_a_pip_line(tmp_path, monke
 
 def test_a_message_that_is_no_text_is_shown_as_far_as_it_is():
     error = {"type": "OSError", "message": "no file \udcff"}
-    one = Record(key_of("id", Learned(), 0), "toy", Learned(), 0, "failed", error=error)
-    study = Summary({"task": TASK, "plans": [plan("one-shot", "learned", [Learned()], [0])]}, [one])
+    one = Record(key_of("id", yoto(), 0), "toy", yoto(), 0, "failed", error=error)
+    study = Summary({"task": TASK, "plans": [plan("yoto", "rule", [yoto()], [0])]}, [one])
     assert tables.columns(study)["error"] == ["OSError: no file ?"]
 
 

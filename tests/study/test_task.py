@@ -13,7 +13,7 @@ TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
 
 
 def test_a_task_knows_what_the_decorator_was_given():
-    @task(**TWO, select="dev", report="eval", unit="m", margin=0.5, one_shot={"init": 1.0}, name="other")
+    @task(**TWO, select="dev", report="eval", unit="m", margin=0.5, yoto={"init": 1.0}, name="other")
     def anything(trial, *, steps=5, rate=0.1):
         """What it is.
 

@@ -7,29 +7,28 @@ import _tasks
 import numpy as np
 import pytest
 import torch
+from _stores import balance, final, replay, yoto
 
 import trainonce
-from trainonce.study import Trial
+from trainonce.study import Trial, layout
+from trainonce.study.rules import fixed
 from trainonce.study.trial import as_float, check_metrics
-from trainonce.study.weightings import Final, Fixed, Learned, Replay
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
 
 
-def trial(weighting=None, tmp_path=Path("nowhere"), **more):
-    return Trial(_tasks.line, weighting or Learned(init=0.5), 3, dir=tmp_path, **more)
+def trial(rule=None, tmp_path=Path("nowhere"), **more):
+    return Trial(_tasks.line, rule or yoto(init=0.5), 3, dir=tmp_path, **more)
 
 
-@pytest.mark.parametrize("weighting", [Learned(init=0.5), Fixed.of((1.0, 2.0, 3.0))], ids=["learned", "fixed"])
-def test_the_loop_cannot_tell_learned_from_fixed(weighting, tmp_path):
-    one = trial(weighting, tmp_path)
+@pytest.mark.parametrize("rule", [yoto(init=0.5), balance(), fixed((1.0, 2.0, 3.0))], ids=lambda rule: rule.name)
+def test_the_loop_cannot_tell_rules_apart(rule, tmp_path):
+    one = trial(rule, tmp_path)
     criterion = one.criterion()
-    assert isinstance(criterion, trainonce.CompositeLoss)
     assert criterion.terms == _tasks.TERMS
     w = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([w], lr=0.1)
     attachment = one.attach(optimizer)
-    assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1]
     assert attachment.history is one.history
     for _ in range(4):
         criterion(list(w.square().unbind())).backward()
@@ -39,26 +38,53 @@ def test_the_loop_cannot_tell_learned_from_fixed(weighting, tmp_path):
     assert len(one.history) == 4
 
 
-def test_the_plan_decides_how_the_weights_are_learned(tmp_path):
-    one = trial(Learned(init=0.5, decay=3.0, preset="softplus", lr=0.7), tmp_path)
-    one.criterion()
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    attachment = one.attach(optimizer)
-    assert (attachment.decay, attachment.lr, attachment.regularizer) == (3.0, 0.7, ("softplus",))
+def test_the_plan_decides_all_settings_of_the_rule(tmp_path):
+    found = trial(yoto(init=0.5, decay=3.0, regularizer=["softplus"], lr=0.7), tmp_path).criterion(scale=2.0)
+    assert (found.decay, found.lr, found.regularizer, found.scale) == (3.0, 0.7, ("softplus",), 2.0)
+    balanced = trial(balance(at="last", travel=2), tmp_path).criterion(validation=torch.ones, scale=6.0)
+    assert (balanced.travel, balanced.validation, balanced.steps) == (2.0, torch.ones, 20)
+    assert balanced.coefficients().tolist() == [2.0, 2.0, 2.0]  # the base is held at 1/3 of the scale
 
 
-def test_controls_take_the_weights_of_another_run(tmp_path):
+@pytest.mark.parametrize("rule", [yoto(init=0.5), balance()], ids=lambda rule: rule.name)
+def test_controls_take_the_coefficients_of_another_run(rule, tmp_path):
     source = tmp_path / "source"
-    learner = trial(Learned(init=0.5), source)
-    _tasks.train(learner, 5)
-    learner.history.flush()
-    weights = learner.history.weights()
-    final = trial(Final(Learned()), tmp_path / "final", source=source).criterion()
-    torch.testing.assert_close(final.weights, learner._criterion.weights)  # those after the last step
-    assert not torch.allclose(final.weights, weights[-1].float())
-    replayed = trial(Replay(Learned()), tmp_path / "replay", source=source)
+    ran = trial(rule, source)
+    _tasks.train(ran, 5)
+    ran.history.flush()
+    schedule = ran.history.coefficients()
+    held = trial(final(rule), tmp_path / "final", source=source).criterion()
+    if rule.trains:  # those after the last step
+        torch.testing.assert_close(held.coefficients(), ran._criterion.coefficients())
+        assert not torch.allclose(held.coefficients(), schedule[-1].float())
+    else:
+        torch.testing.assert_close(held.coefficients(), schedule[-1].float())
+    replayed = trial(replay(rule), tmp_path / "replay", source=source)
     _tasks.train(replayed, 5)
-    torch.testing.assert_close(replayed.history.weights(), weights, rtol=1e-6, atol=0)
+    torch.testing.assert_close(replayed.history.coefficients(), schedule, rtol=1e-6, atol=0)
+
+
+def test_the_last_coefficients_are_those_after_the_last_step_also_where_it_had_no_call(tmp_path):
+    w, criterion = torch.nn.Parameter(torch.ones(1)), trainonce.CompositeLoss(["a", "b"], decay=1.0, scale=3.0)
+    optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+    history = trainonce.History(tmp_path / layout.HISTORY)
+    trainonce.attach(optimizer, criterion, history=history)
+    for step in range(8):
+        optimizer.zero_grad(set_to_none=False)
+        if step < 3:
+            criterion(a=(w**2).sum(), b=w.abs().sum()).backward()
+        optimizer.step()
+    history.flush()
+    held = final(yoto()).build(("a", "b"), scale=3.0, source=tmp_path)
+    torch.testing.assert_close(held.coefficients(), criterion.coefficients())
+
+
+def test_a_control_of_a_run_without_a_step_is_one_sentence(tmp_path):
+    history = trainonce.History(tmp_path / layout.HISTORY)
+    trainonce.attach(torch.optim.SGD([torch.ones(1)], lr=0.1), trainonce.BalancedLoss(["a", "b"]), history=history)
+    for control in (final(balance()), replay(balance()), final(yoto())):
+        with pytest.raises(ValueError, match="has no step"):
+            control.build(("a", "b"), source=tmp_path)
 
 
 def test_mistakes_in_the_function_are_one_sentence(tmp_path):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.arena.rules.balance import Balance
 from benchmarks.arena.rules.base import Rule, Run, Seen, Settings, Together
 from benchmarks.arena.rules.fixed import Base, Fixed, Random, Uniform
 from benchmarks.arena.rules.gram_rules import ConFIG, GradNorm, UPGrad
+from benchmarks.arena.rules.paper import Paper
 from benchmarks.arena.rules.peers import DWA, FAMO, IMTLL, UW
-from benchmarks.arena.rules.printed import Printed
-from benchmarks.arena.rules.units import Units
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ RULES: dict[str, type[Rule]] = {
     "uniform": Uniform,
     "base": Base,
     "random": Random,
-    "printed": Printed,
-    "units": Units,
+    "printed": Paper,
+    "units": Balance,
     "uw": UW,
     "imtl-l": IMTLL,
     "dwa": DWA,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, cast
 
 from benchmarks.arena.split import CHOOSING, JUDGED, JUDGING
-
-if TYPE_CHECKING:
-    from benchmarks.arena.task import Task
+from benchmarks.arena.task import Task, with_base
 
 NAMES = (*CHOOSING, *JUDGED, *JUDGING)
 
 
-def get(name: str) -> Task:
-    """The task of a name."""
+def get(name: str, base: str | None = None) -> Task:
+    """Return the task of a name, its base first; ``base`` asks for another one than the task's."""
     if name not in NAMES:
         raise ValueError(f"The arena has the tasks {', '.join(NAMES)}; got {name!r}.")
-    return cast("Task", importlib.import_module(f"{__name__}.{name}").TASK)
+    task: Task = importlib.import_module(f"{__name__}.{name}").TASK
+    return with_base(task, base)

@@ -35,13 +35,14 @@ def build_parser() -> argparse.ArgumentParser:
         "same command goes on where it was.",
     )
     _task_arguments(one, ", or a study file: study.toml")
-    default = f"(default: {' '.join(PLANS)}; and halving, if the task has trial.loop)"
+    default = f"(default: {' '.join(PLANS)})"
     one.add_argument(
         "--plans",
         action="extend",
         nargs="+",
         metavar="PLAN",
-        help="such as one-shot grid:0.1,1,10, or separated by commas; see 'trainonce plans' " + default,
+        help="such as yoto grid:0.1,1,10, or separated by commas; or my_rules.py:GradNorm; see 'trainonce plans' "
+        + default,
     )
     one.add_argument("--seeds", type=seed_list, help="how many, or which: 5, or 0-4, or 10,11,12 (default: 3)")
     one.add_argument(
@@ -59,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     two = subparsers.add_parser("run", help="train a task once", description="Train a task once under one plan.")
     _task_arguments(two)
-    two.add_argument("--plan", default="one-shot", help="how the weights are chosen (default: one-shot)")
+    two.add_argument("--plan", default="yoto", help="how the coefficients come about (default: yoto)")
     two.add_argument("--seed", type=whole, default=0, help="the seed of the training (default: 0)")
     two.set_defaults(command=training.run)
 
@@ -89,14 +90,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     four.add_argument("name", nargs="?", metavar="NAME", help="a recipe, or a file as for 'run'")
     four.set_defaults(command=commands.recipes)
-    five = subparsers.add_parser("plans", help="list the ways to choose weights")
+    five = subparsers.add_parser("plans", help="list the ways to choose weights, with their papers and what they cost")
     five.set_defaults(command=commands.list_plans)
     six = subparsers.add_parser(
         "explain",
         help="explain a warning and how to fix it, or list all warnings",
         description="Print what a warning means and how to fix it. Without a topic: list all warnings.",
     )
-    six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-moving, or NotMoving")
+    six.add_argument("topic", nargs="?", metavar="TOPIC", help="as a warning names it: not-attached, or NotAttached")
     six.set_defaults(command=commands.explain)
     return parser
 
@@ -114,11 +115,11 @@ def _drop_argument(parser: argparse.ArgumentParser) -> None:
 def put_task_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with a task that ends a list of ``--plans`` before it, where argparse takes it for one more plan.
 
-    >>> put_task_first(["compare", "--plans", "one-shot", "digits", "--seeds", "2"])
-    ['compare', 'digits', '--plans', 'one-shot', '--seeds', '2']
+    >>> put_task_first(["compare", "--plans", "yoto", "digits", "--seeds", "2"])
+    ['compare', 'digits', '--plans', 'yoto', '--seeds', '2']
     """
     found = list(arguments)
-    if found[:1] != ["compare"]:
+    if found[:1] != ["compare"] or not found[1:2] or not found[1].startswith("-"):
         return found
     for start in (i + 1 for i, option in enumerate(found) if len(option) > 2 and "--plans".startswith(option)):
         end = next((i for i in range(start, len(found)) if found[i].startswith("--")), len(found))
@@ -128,7 +129,7 @@ def put_task_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _looks_like_a_task(text: str) -> bool:
-    return text in RECIPES or re.search(r"\.(py|toml)$|\.\w+:\w+$", text) is not None
+    return text in RECIPES or re.search(r"\.(py|toml)$|\.\w+:[a-z_]\w*$", text) is not None  # rules are classes
 
 
 def _print_help(parser: argparse.ArgumentParser) -> int:

@@ -73,16 +73,25 @@ def recipes(asked: argparse.Namespace) -> int:
 def list_plans(asked: argparse.Namespace) -> int:
     from trainonce.study import plans
 
-    width = max(map(len, plans.PLANS)) + 4
+    width = max(map(len, plans.PLANS)) + 2
+    print(f"{'':<{width}}  trainings")
     for kind, title in plans.KINDS.items():
         print(title)
         for name, plan in plans.PLANS.items():
             if plan.kind == kind:
-                print(textwrap.fill(f"{f'  {name}':<{width}}{plan.about}", 100, subsequent_indent=" " * width))
+                print(_fill(f"{f'  {name}':<{width}}  {plan.trainings:>9}  {plans.description(plan)}", width + 13))
         print()
-    print("Settings follow a colon: --plans one-shot:init=1,decay=2 grid:0.1,1,10 tpe:trials=30")
-    print("or stand in brackets:    --plans 'one-shot(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
+    print(_fill("Trainings are for each seed; a task has K+1 terms. Controls need a run of another seed besides."))
+    print(
+        _fill("A rule of your own is a plan, too: my_rules.py:GradNorm(alpha=1.5), a class derived from LossWeighting.")
+    )
+    print("Settings follow a colon: --plans yoto:init=1,decay=2 grid:0.1,1,10 tpe:trials=30")
+    print("or stand in brackets:    --plans 'yoto(init=1,decay=2),grid(0.1,1,10),tpe(trials=30)'")
     return 0
+
+
+def _fill(text: str, indent: int = 0) -> str:
+    return textwrap.fill(text, 100, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def explain(asked: argparse.Namespace) -> int:

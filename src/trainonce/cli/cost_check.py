@@ -29,7 +29,7 @@ def show(request: Request, workers: int) -> None:
     text = f"{count:,} trials, {request.described_seeds}{there}. {left:,} trainings to do{f', {time}' if time else ''}."
     print("\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
     if count != sum(counts.values()):
-        print("Trials that plans share count once in the sum; it includes the one-shot runs that controls need.")
+        print("Trials that plans share count once in the sum; it includes the runs that controls need.")
     print("Nothing was trained or written.")
 
 

@@ -24,7 +24,7 @@ def sections() -> dict[str, str]:
     """The Markdown text of every topic, by its name.
 
     >>> sections()["not-attached"].splitlines()[0]
-    '**Seen.** The exponents move, but the criterion was never attached.'
+    '**Seen.** The criterion was called 100 times in training and is attached to no optimizer.'
     """
     page = importlib.resources.files("trainonce.health").joinpath("topics.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
@@ -34,8 +34,8 @@ def sections() -> dict[str, str]:
 def find(name: str) -> str | None:
     """The topic that a text names, by its own name or by the warning's class; None if there is none.
 
-    >>> find("not-moving"), find("NotMoving"), find("trainonce.health.NotMoving"), find("nothing")
-    ('not-moving', 'not-moving', 'not-moving', None)
+    >>> find("not-attached"), find("NotAttached"), find("trainonce.health.NotAttached"), find("nothing")
+    ('not-attached', 'not-attached', 'not-attached', None)
     """
     return next((topic for topic in _spellings(name) if topic in sections()), None)
 

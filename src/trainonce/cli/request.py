@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from trainonce.study import Record, Study, Task
 
-#: The plans of a comparison that names none; before them halving, of tasks that loop over ``trial.loop``.
-PLANS = ("units", "one-shot", "grid", "uniform", "base", "final", "replay")
+#: The plans of a comparison that names none.
+PLANS = ("yoto", "balance", "uniform", "grid")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +64,6 @@ def read_request(asked: argparse.Namespace, given: Sequence[str] | None, seeds: 
         raise Problem(f"There is no plan to compare: name some, such as --plans {' '.join(PLANS[:3])}.")
     plans.check_names(texts)
     task = with_settings(load_task(asked.task), asked).over(asked.ranks)
-    if given is None and task.goes_back:
-        texts = ["halving", *texts]
     made = [plans.parse(text, task) for text in texts]
     plans.check_different(made)
     return Request(task, made, seeds, folder(asked, task, suffix))

@@ -3,7 +3,7 @@
 ::
 
     task = "my_task.py"                                # a file beside this one, or as on the command line
-    plans = ["one-shot", "grid(0.1,1,10)", "uniform"]
+    plans = ["yoto", "grid(0.1,1,10)", "uniform"]
     seeds = "0-4"                                      # or 5, or [10, 11, 12]
     margin = 0.5
     out = "results"                                    # beside this file
@@ -30,7 +30,7 @@ from trainonce.text import did_you_mean, is_positive
 #: What a study file may hold, and how a value of it is described.
 ENTRIES = {
     "task": "text, such as 'my_task.py'",
-    "plans": "a list of texts, such as ['one-shot', 'grid(0.1,1,10)']",
+    "plans": "a list of texts, such as ['yoto', 'grid(0.1,1,10)']",
     "seeds": "how many, or which: 5, '0-4' or [10, 11, 12]",
     "margin": "a number above 0",
     "out": "text, the folder for the results",

@@ -77,7 +77,7 @@ def describe(task: Task) -> str:
     documented = {name: " ".join(about.replace("``", "").split()) for name, about in re.findall(PARAMETER, text)}
     lines = [textwrap.fill(f"{task.name}: {task.about}", 100)]
     lines += [f"terms {', '.join(task.terms)}; {task.direction} {task.metric}"]
-    lines += [f"one-shot: {plans.parse('one-shot', task).weightings[0].label}", ""]
+    lines += [f"yoto: {plans.parse('yoto', task).rules[0].label}", ""]
     shown = {name: repr(value) for name, value in task.settings.items()}
     wide = [2 + max(map(len, column), default=0) for column in (shown, shown.values())]
     for name, value in shown.items():

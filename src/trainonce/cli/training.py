@@ -73,7 +73,7 @@ HOPELESS = "All failed in the same way, so the study has stopped; --keep-going r
 
 def run(asked: argparse.Namespace) -> int:
     request = read_request(asked, [asked.plan], [asked.seed], "-run")
-    if len(request.plans) != 1 or len(request.plans[0].weightings) != 1:
+    if len(request.plans) != 1 or len(request.plans[0].rules) != 1:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task, study = request.task, request.open()
     print(f"{task.name}: {task.about}")
@@ -90,7 +90,7 @@ def run(asked: argparse.Namespace) -> int:
         for name, value in record.metrics.items():
             unit = task.unit if name.rpartition("/")[2] == task.metric else ""
             print(f"{name}{' ' * (24 - display_width(name))} {value:.5g} {unit}".rstrip())
-        print(sentences.weights_line(record.weights, task.terms))
+        print(sentences.ratios_line(record.ratios, task.terms))
         for text in record.warnings[:WARNINGS]:
             print(textwrap.fill(f"It warned: {text}", 100))
         if len(record.warnings) > WARNINGS:

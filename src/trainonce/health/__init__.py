@@ -26,52 +26,31 @@ class HealthWarning(UserWarning):
 def topic_of(name: str) -> str:
     """The name of a class in the spelling of a topic.
 
-    >>> topic_of("NotMoving")
-    'not-moving'
+    >>> topic_of("NotAttached")
+    'not-attached'
     """
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
-class NotInOptimizer(HealthWarning):
-    text = (
-        "The exponents have not moved in {calls} training calls: no optimizer trains them, so the weights stay where "
-        "they started. Call trainonce.attach(optimizer, criterion, decay=...) on the optimizer you step."
-    )
-
-
 class NotAttached(HealthWarning):
     text = (
-        "An optimizer moves the exponents, but the criterion is not attached to it: no hyperparameter decay, no own "
-        "parameter group, no averaging over ranks. Call trainonce.attach(optimizer, criterion, decay=...); after a "
-        "deepcopy, call it again for the copies."
-    )
-
-
-class NotReplaying(HealthWarning):
-    text = (
-        "The recorded weights were used in {calls} training calls but stand at their first row: only the steps of an "
-        "attached optimizer move them on. Call trainonce.attach(optimizer, criterion, decay=0)."
+        "The criterion was called {calls} times in training, but it is attached to no optimizer: it does not know the "
+        "steps of the training, and nothing moves its coefficients as it should. Call trainonce.attach(optimizer, "
+        "criterion) on the optimizer you step; after a deepcopy, call it again for the copies."
     )
 
 
 class NeverStepped(HealthWarning):
     text = (
-        "The criterion was called {calls} times, but the optimizer it is attached to has never stepped. Attach it to "
-        "the optimizer you step: was a new one built after trainonce.attach?"
+        "The criterion was called {calls} times since the optimizer it is attached to last stepped ({steps} steps). "
+        "Attach it to the optimizer you step: was a new one built, or another one taken, after trainonce.attach?"
     )
 
 
 class NeverCalled(HealthWarning):
     text = (
-        "The optimizer has stepped {steps} times, but the criterion attached to it was never called: nothing learns "
-        "the weights. Call criterion(...) with the losses, and backward on what it returns."
-    )
-
-
-class ChangedElsewhere(HealthWarning):
-    text = (
-        "Something other than the attached optimizer changes the exponents between its steps, probably a second "
-        "optimizer that holds them too. Build the other optimizer from trainonce.model_parameters(model)."
+        "The optimizer has stepped {steps} times, but the criterion attached to it was never called in training mode: "
+        "{found}. Call criterion(...) with the losses, and backward on what it returns."
     )
 
 
@@ -90,13 +69,6 @@ class LearningRateReset(HealthWarning):
     )
 
 
-class NotMoving(HealthWarning):
-    text = (
-        "The exponents have not moved in {steps} optimizer steps. Their learning rate is {lr}; is it 0, or are the "
-        "terms equal?"
-    )
-
-
 class Collapsed(HealthWarning):
     text = (
         "The term {term!r} has {weight:.2%} of the weight: the others hardly train any more. The paper's rule moves "
@@ -107,36 +79,30 @@ class Collapsed(HealthWarning):
 class DeadTerm(HealthWarning):
     text = (
         "The term {term!r} no longer takes part: {reason}. If it should, bring its loss to the scale of the base "
-        "term, or raise decay with preset='paper', whose negentropy pulls weights back."
+        "term, or raise decay with the negentropy in the regularizer, which pulls weights back."
     )
 
 
 class OtherScale(HealthWarning):
     text = (
         "The losses differ in scale by {ratio:.0f}x: {largest!r} is {high:.3g}, {smallest!r} is {low:.3g}. The paper's "
-        "rule compares raw values, so units decide the weights here, not usefulness. Use units='gradient', or divide "
-        "each loss by a typical value of it."
-    )
-
-
-class Runaway(HealthWarning):
-    text = (
-        "The gradient of the term {term!r} has all but vanished, and its weight is {growth:.0f} times what it was at "
-        "its strongest: it now amplifies noise. Lower the limit or the blend of GradientUnits."
-    )
-
-
-class ApartFromBase(HealthWarning):
-    text = (
-        "A batch had {terms} without the base, {base!r}. A unit compares a term with the base in one batch: until they "
-        "come together once, such a term has no unit and no weight. Pass both in one call, at least now and then."
+        "rule compares raw values, so units decide the coefficients here, not usefulness. Use trainonce.BalancedLoss, "
+        "or divide each loss by a typical value of it."
     )
 
 
 class NothingShared(HealthWarning):
     text = (
-        "No parameter has a gradient from both the base and {terms}, so there is no unit to compare them in; such "
-        "terms keep their raw scale. Name what they share with GradientUnits(shared=...) or criterion.share(features)."
+        "No parameter is reached by both the base and {terms}, so there is nothing to compare them at; such terms keep "
+        "the coefficient they start with. Name what they share: BalancedLoss(..., at=...) or criterion(..., "
+        "at=features)."
+    )
+
+
+class ValidationNotCopied(HealthWarning):
+    text = (
+        "A copy of the criterion has no validation loss: the function belongs to the original's model. Set the copy's "
+        "own, as copy.validation = lambda: ..., or it trains without alignment."
     )
 
 
@@ -182,13 +148,6 @@ class NoSavedNames(HealthWarning):
     )
 
 
-class NoSavedGroup(HealthWarning):
-    text = (
-        "The optimizer's checkpoint has no group 'loss_weights': it was saved before trainonce.attach. The model's "
-        "state is loaded; the exponents' starts fresh."
-    )
-
-
 class HistoryLost(HealthWarning):
     text = "The history could not be written to {path} ({reason}). Training goes on; the rows stay in memory."
 
@@ -211,9 +170,12 @@ def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
     warnings.warn(text, category, stacklevel=_stack_level())
 
 
+_BELOW = ("trainonce", "torch", "copy")  # whose lines are not the user's
+
+
 def _stack_level() -> int:
     """How many calls up the user's own line is: a warning points there, not into trainonce or torch."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("trainonce", "torch"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BELOW:
         frame, level = frame.f_back, level + 1
     return level

@@ -1,1 +1,1 @@
-"""Learned weights where people already train. Each module needs the package it is named after, and nothing else."""
+"""Rules where people already train. Each module needs the package it is named after, and nothing else."""

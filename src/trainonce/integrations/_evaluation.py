@@ -1,4 +1,4 @@
-"""The mean of each term over an evaluation, from the calls of the criterion."""
+"""Average each term over an evaluation, from the calls of the criterion."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainonce.terms import collect, stack
+from trainonce.terms import AT, collect, stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from trainonce.composite import CompositeLoss
+    from trainonce.weighting import LossWeighting
 
 
 class EvaluationTerms:
-    """Adds up what the criterion is called with while the context lasts; nothing is read from the device meanwhile.
+    """Add up what the criterion is called with while the context lasts; nothing is read from the device meanwhile.
 
     A batch counts with its number of samples, and a term that is absent from a batch does not count there.
     """
 
-    def __init__(self, criterion: CompositeLoss) -> None:
+    def __init__(self, criterion: LossWeighting) -> None:
         self._criterion = criterion
         # For each term the sum of its values and how many there were; then the number of calls.
         self._batch = self._total = torch.zeros(2 * len(criterion.terms) + 1)
@@ -36,7 +36,8 @@ class EvaluationTerms:
 
     def _add(self, criterion: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         terms = criterion.terms
-        given, where = collect(terms, args[0] if args else None, named)
+        losses = {name: value for name, value in named.items() if name != AT}
+        given, where = collect(criterion.kind, terms, args[0] if args else None, losses)
         where = tuple(range(len(terms))) if where is None else where
         if not where:
             return
@@ -53,7 +54,7 @@ class EvaluationTerms:
         self._batch = torch.zeros_like(self._batch)
 
     def means(self, prefix: str) -> dict[str, float]:
-        """The mean of each term, and of the reference, by the name it has in the logs."""
+        """Return the mean of each term, and of the reference, by the name it has in the logs."""
         terms = self._criterion.terms
         *both, calls = self._total.tolist()
         sums, counts = both[: len(terms)], both[len(terms) :]

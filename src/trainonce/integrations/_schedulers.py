@@ -1,4 +1,4 @@
-"""Schedulers that others build, and the exponents' group that must be in the optimizer before."""
+"""Schedulers that others build, and the parameter group of a rule that must be in the optimizer before."""
 
 from __future__ import annotations
 
@@ -59,16 +59,6 @@ def refuse_foreign(schedulers: Iterable[object], optimizer: Optimizer) -> None:
             and getattr(scheduler, "optimizer", optimizer) is optimizer
         ):
             raise RuntimeError(
-                f"{type(scheduler).__name__} is not a torch scheduler and was built before the weights were in the "
-                "optimizer. Call trainonce.attach in configure_optimizers, before building it."
+                f"{type(scheduler).__name__} is not a torch scheduler and was built before what the rule trains was in "
+                "the optimizer. Call trainonce.attach in configure_optimizers, before building it."
             )
-
-
-def complete(schedulers: Iterable[Any], optimizer: Optimizer) -> None:
-    """Give the exponents' group to schedules whose saved state is older than it."""
-    for scheduler in schedulers:
-        steps = getattr(scheduler, "optimizer", None)
-        if getattr(steps, "optimizer", steps) is optimizer and hasattr(scheduler, "base_lrs"):
-            for group in optimizer.param_groups[len(scheduler.base_lrs) :]:
-                scheduler.base_lrs.append(group.get("initial_lr", group["lr"]))
-        complete(getattr(scheduler, "_schedulers", ()), optimizer)  # of SequentialLR and ChainedScheduler

@@ -1,4 +1,4 @@
-"""Lightning: a callback that puts a module's criterion into its optimizer, its logs and its checkpoints."""
+"""Lightning: attach a module's criterion to its optimizer, log it and save it, by a callback."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ import contextlib
 import functools
 import importlib
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainonce import extras, health
 from trainonce.attachment import attach
-from trainonce.composite import CompositeLoss
 from trainonce.integrations import _finding, _schedulers
+from trainonce.weighting import LossWeighting
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
     from lightning.pytorch import LightningModule, Trainer
-    from torch import Tensor
     from torch.optim import Optimizer
 
-    from trainonce.attachment import Attachment, Preset
+    from trainonce.attachment import Attachment, Sync
     from trainonce.history import History
 
-__all__ = ["LearnedWeights"]
+__all__ = ["LossWeights"]
 
 
 def _package() -> Any:
-    """Lightning under the name that the script uses: it has two, and their classes do not mix."""
+    """Import Lightning under the name that the script uses: it has two, and their classes do not mix."""
     names = ("lightning.pytorch", "pytorch_lightning")
     for name in sorted(names, key=lambda name: name not in sys.modules):
         with contextlib.suppress(ModuleNotFoundError):
@@ -39,64 +37,62 @@ def _package() -> Any:
     return extras.require(names[0], "Lightning", "lightning")
 
 
-class LearnedWeights(_package().Callback):  # type: ignore[misc]
-    """Learns the weights of the :class:`trainonce.CompositeLoss` that a LightningModule holds.
+class LossWeights(_package().Callback):  # type: ignore[misc]
+    """Attaches the criterion of a LightningModule to its optimizer, logs it and saves it.
 
-    It finds the criterion, attaches it to the optimizer before any scheduler is built, keeps the exponents out of
-    gradient clipping, logs, and saves a criterion that the module itself would not save. What a module does on its own
-    stays: one that calls :func:`trainonce.attach` in ``configure_optimizers`` keeps its attachment.
+    It finds the criterion, attaches it before any scheduler is built, keeps what the rule trains out of gradient
+    clipping, has the criterion in evaluation mode while the trainer evaluates, logs, and saves a criterion that the
+    module itself would not save. A module that calls :func:`trainonce.attach` in ``configure_optimizers`` keeps its
+    attachment.
 
-    :param decay: As in :func:`trainonce.attach`, like ``lr``, ``preset`` and ``history``. None if the module attaches,
-        and where no loss moves the exponents, as in gradient units.
-    :param criterion: Which one, if there are several: its name in the module, such as ``"generator_loss"`` or
-        ``"losses[0]"``, or the criterion itself. By default the only one.
+    :param criterion: The criterion, or its name in the module, such as ``"generator_loss"`` or ``"losses[0]"``. By
+        default the only one that the module holds.
     :param optimizer: Which one, if there are several: the name of a part of the module, such as ``"generator"``. The
-        optimizer that holds its parameters learns the weights.
+        criterion is attached to the optimizer that holds its parameters.
+    :param history: As in :func:`trainonce.attach`.
+    :param sync: As in :func:`trainonce.attach`.
     :param log_every: Optimizer steps between two logs; by default the trainer's ``log_every_n_steps``.
     :param prefix: Stands before the names in the logs; needed where two criteria are logged.
 
-    ``Trainer(callbacks=[LearnedWeights(decay=2.0)])`` is enough.
+    ``Trainer(callbacks=[LossWeights()])`` is enough.
     """
 
     def __init__(
         self,
-        decay: float | None = None,
+        criterion: str | LossWeighting | None = None,
         *,
-        lr: float | Tensor | None = None,
-        preset: Preset = "paper",
-        criterion: str | CompositeLoss | None = None,
         optimizer: str | None = None,
+        history: History | str | os.PathLike[str] | None = None,
+        sync: Sync = True,
         log_every: int | None = None,
         prefix: str = "",
-        history: History | str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         if log_every is not None and log_every < 1:
             raise ValueError(f"log_every is a number of steps and must be at least 1; got {log_every}.")
-        self.decay = decay
-        self.lr = lr
-        self.preset = preset
         self.history = history
+        self.sync = sync
         self.log_every = log_every
         self.prefix = prefix
         self._wanted = criterion
         self._part = optimizer
-        self._criterion: CompositeLoss | None = None
+        self._criterion: LossWeighting | None = None
         self._outside: str | None = None  # the criterion's name, if torch does not know it as part of the module
+        self._mode: bool | None = None  # the criterion's, before the evaluation under way
         self._began: Attachment | None = None  # in this fit, by us or by the module
         self._is_ours = False
         self._step = 0
 
     @property
     def state_key(self) -> str:
-        wanted = self._wanted.terms if isinstance(self._wanted, CompositeLoss) else self._wanted
+        wanted = self._wanted.terms if isinstance(self._wanted, LossWeighting) else self._wanted
         key: str = self._generate_state_key(criterion=wanted)
         return key
 
     # Where the criterion is
 
-    def _bring(self, trainer: Trainer, pl_module: LightningModule) -> CompositeLoss | None:
-        """The criterion, where the module's tensors are. Lightning moves and converts the module's own parts alone."""
+    def _bring(self, trainer: Trainer, pl_module: LightningModule) -> LossWeighting | None:
+        """Return the criterion, where the module's tensors are: Lightning moves and converts the module's own parts."""
         if self._criterion is None:
             self._criterion, self._outside = _finding.find(pl_module, self._wanted)
         if self._criterion is not None and self._outside is not None:
@@ -104,14 +100,19 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
             self._criterion.to(trainer.strategy.root_device)
         return self._criterion
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._bring(trainer, pl_module)
+    def _enter_evaluation(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        criterion = self._bring(trainer, pl_module)
+        if criterion is not None and self._mode is None:
+            self._mode = criterion.training
+            criterion.eval()
 
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._bring(trainer, pl_module)
+    def _leave_evaluation(self, *_: object) -> None:
+        if self._criterion is not None and self._mode is not None:
+            self._criterion.train(self._mode)
+        self._mode = None
 
-    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._bring(trainer, pl_module)
+    on_validation_start = on_test_start = on_predict_start = _enter_evaluation
+    on_validation_end = on_test_end = on_predict_end = _leave_evaluation
 
     # The optimizer
 
@@ -121,69 +122,62 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
             _replace(pl_module, "configure_optimizers", self._configure, pl_module)
 
     def _configure(self, pl_module: LightningModule, configure_optimizers: Callable[[], Any]) -> Any:
-        """The module's ``configure_optimizers``, with the exponents in the optimizer when a scheduler is built on it.
+        """Call the module's ``configure_optimizers``, and attach before a scheduler is built on the optimizer.
 
         Schedulers are built inside that method, so it is too late once it has returned and too early before.
         """
-        _check_strategy(pl_module.trainer.strategy)
         criterion = self._bring(pl_module.trainer, pl_module)
         if criterion is None:
             raise ValueError(
-                f"LearnedWeights found no CompositeLoss in {type(pl_module).__name__}. Make one in its __init__, "
+                f"LossWeights found no criterion in {type(pl_module).__name__}. Make one in its __init__, such as "
                 "self.criterion = trainonce.CompositeLoss([...]), or pass yours as criterion=."
             )
+        _check_strategy(pl_module.trainer.strategy, criterion)
         self._detach()
-        earlier = criterion.attachment
+        earlier, trains = criterion.attachment, criterion.trainable is not None
 
         def attach_first(optimizer: Optimizer) -> None:
-            if self._may_attach(criterion) and self._is_chosen(pl_module, optimizer):
+            if trains and not _is_attached(criterion) and self._is_chosen(pl_module, optimizer):
                 self._attach(criterion, optimizer)
 
         with _schedulers.before_each(attach_first):
             configured = configure_optimizers()
         parts = list(_leaves(configured))
         optimizers = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
-        if optimizers and self._may_attach(criterion):
-            # Without a scheduler of the module's: Lightning's learning-rate finder may build one before the fit starts.
+        if optimizers and not _is_attached(criterion):
             optimizer = self._choose(pl_module, optimizers)
-            _schedulers.refuse_foreign([part for part in parts if hasattr(part, "step")], optimizer)
+            if trains:
+                _schedulers.refuse_foreign([part for part in parts if hasattr(part, "step")], optimizer)
             self._attach(criterion, optimizer)
+        if not _is_attached(criterion):
+            raise ValueError("configure_optimizers returned no optimizer, so there is none to attach the criterion to.")
         if criterion.attachment is not earlier:
             self._began = criterion.attachment
-        if configured is None and not _is_attached(criterion):
-            raise ValueError("configure_optimizers returned no optimizer, so nothing would learn the weights.")
         return configured
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         _put_back(pl_module, "configure_optimizers")
         criterion = self._criterion
         assert criterion is not None
+        assert criterion.attachment is not None
         optimizers = [getattr(optimizer, "optimizer", optimizer) for optimizer in trainer.optimizers]
-        if self._is_ours or not _is_attached(criterion):
-            optimizer = self._choose(pl_module, optimizers)
-            if not _is_attached(criterion):
-                _schedulers.refuse_foreign(_schedulers_of(trainer), optimizer)
-                self._attach(criterion, optimizer)
-        self._check_attachment(criterion, optimizers)
+        if self._is_ours:
+            self._choose(pl_module, optimizers)
+        if not any(optimizer is criterion.attachment.optimizer for optimizer in optimizers):
+            raise RuntimeError(
+                "The criterion is attached to an optimizer that this trainer does not step. Call "
+                "criterion.attachment.remove() before fit, and leave attaching to LossWeights."
+            )
         self._check_checkpoints(trainer)
+        if criterion.trainable is None:
+            return
         # Lightning clips all parameters of an optimizer by one norm. Both methods: one is the user's to override and
         # may clip by itself, the other is called by the user in manual optimization.
         for name in ("configure_gradient_clipping", "clip_gradients"):
-            _replace(pl_module, name, _clip_without_exponents, criterion)
+            _replace(pl_module, name, _clip_without_own, criterion)
 
-    def _may_attach(self, criterion: CompositeLoss) -> bool:
-        """Whether it is for us to attach, not for the module."""
-        return (self.decay is not None or not criterion.learned) and not _is_attached(criterion)
-
-    def _attach(self, criterion: CompositeLoss, optimizer: Optimizer) -> None:
-        if self.decay is None and criterion.learned:
-            raise ValueError(
-                "LearnedWeights was given no decay, and the module has not attached its criterion. Write "
-                "LearnedWeights(decay=...), or call trainonce.attach in configure_optimizers."
-            )
-        self._began = attach(
-            optimizer, criterion, decay=self.decay, lr=self.lr, preset=self.preset, history=self.history
-        )
+    def _attach(self, criterion: LossWeighting, optimizer: Optimizer) -> None:
+        self._began = attach(optimizer, criterion, history=self.history, sync=self.sync)
         self._is_ours = True
 
     def _is_chosen(self, pl_module: LightningModule, optimizer: Optimizer) -> bool:
@@ -199,28 +193,13 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
             return chosen[0]
         if self._part is None:
             raise ValueError(
-                f"{type(pl_module).__name__} has {len(optimizers)} optimizers, and one of them learns the weights. "
-                "Name a part of the module that it trains, for example LearnedWeights(..., optimizer='generator')."
+                f"{type(pl_module).__name__} has {len(optimizers)} optimizers, and the criterion is attached to one. "
+                "Name a part of the module that it trains, for example LossWeights(optimizer='generator')."
             )
         raise ValueError(
             f"optimizer={self._part!r} must name a part of {type(pl_module).__name__} that one optimizer trains; "
             f"{len(chosen)} of {len(optimizers)} hold parameters of that name."
         )
-
-    def _check_attachment(self, criterion: CompositeLoss, optimizers: list[Optimizer]) -> None:
-        attachment = criterion.attachment
-        assert attachment is not None
-        if not any(optimizer is attachment.optimizer for optimizer in optimizers):
-            raise RuntimeError(
-                "The criterion is attached to an optimizer that this trainer does not step. Call "
-                "criterion.attachment.remove() before fit, and leave attaching to LearnedWeights."
-            )
-        if not self._is_ours and self.decay is not None and self.decay != attachment.decay:
-            warnings.warn(
-                f"The module has attached its criterion with decay={attachment.decay}, so LearnedWeights(decay="
-                f"{self.decay}) has no effect on it. Leave one of the two out.",
-                stacklevel=2,
-            )
 
     def _detach(self) -> None:
         """Give the criterion back: what began in ``configure_optimizers`` ends with the fit, and the next one can."""
@@ -241,14 +220,12 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
     def _end(self, pl_module: LightningModule) -> None:
         for name in ("configure_optimizers", "configure_gradient_clipping", "clip_gradients"):
             _put_back(pl_module, name)
+        self._leave_evaluation()
         self._detach()
 
     # Logs
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert self._criterion is not None
-        assert self._criterion.attachment is not None
-        _schedulers.complete(_schedulers_of(trainer), self._criterion.attachment.optimizer)
         self._step = trainer.global_step
 
     def on_train_batch_end(
@@ -262,7 +239,7 @@ class LearnedWeights(_package().Callback):  # type: ignore[misc]
 
     def _log(self, trainer: Trainer, step: int) -> None:
         assert self._criterion is not None
-        # On every process: reading sharded exponents takes them all.
+        # On every process: reading what is sharded takes them all.
         scalars = {f"{self.prefix}{name}": value for name, value in self._criterion.log_dict().items()}
         trainer.callback_metrics.update(scalars)  # for EarlyStopping and the like
         if trainer.loggers and trainer.is_global_zero:
@@ -318,13 +295,13 @@ def _put_back(pl_module: LightningModule, name: str) -> None:
 # Attaching
 
 
-def _is_attached(criterion: CompositeLoss) -> bool:
+def _is_attached(criterion: LossWeighting) -> bool:
     """Whether to an optimizer that still exists."""
     return criterion.attachment is not None and criterion.attachment.has_optimizer
 
 
 def _leaves(configured: Any) -> Iterator[Any]:
-    """What ``configure_optimizers`` returned, out of its lists and dicts."""
+    """Yield what ``configure_optimizers`` returned, out of its lists and dicts."""
     if isinstance(configured, (list, tuple, dict)):
         for part in configured.values() if isinstance(configured, dict) else configured:
             yield from _leaves(part)
@@ -332,41 +309,37 @@ def _leaves(configured: Any) -> Iterator[Any]:
         yield configured
 
 
-def _schedulers_of(trainer: Trainer) -> list[Any]:
-    return [config.scheduler for config in trainer.lr_scheduler_configs]
-
-
-# What each does to the exponents.
+# Why no rule can follow the steps of each.
 _CANNOT = {
-    "DeepSpeedStrategy": "DeepSpeed steps the optimizer itself, without the hyperparameter decay",
-    "FSDPStrategy": "FSDP flattens the exponents together with the model's parameters",
+    "DeepSpeedStrategy": "DeepSpeed steps the optimizer itself",
+    "FSDPStrategy": "FSDP flattens parameters, those of a rule together with the model's",
 }
 
 
-def _check_strategy(strategy: object) -> None:
+def _check_strategy(strategy: object, criterion: LossWeighting) -> None:
     for kind in type(strategy).__mro__:
-        if kind.__name__ in _CANNOT:
+        if criterion.follows_steps and kind.__name__ in _CANNOT:
             raise RuntimeError(
-                f"LearnedWeights does not work with {kind.__name__}: {_CANNOT[kind.__name__]}. Use strategy='ddp'."
+                f"LossWeights does not work with {kind.__name__}: {_CANNOT[kind.__name__]}. Use strategy='ddp'."
             )
 
 
-def _clip_without_exponents(criterion: CompositeLoss, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Clip as the module does, while the exponents seem to have no gradient.
+def _clip_without_own(criterion: LossWeighting, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Clip as the module does, while what the rule trains seems to have no gradient.
 
-    A module that skips a bad batch here takes all gradients away; then the exponents' does not come back either.
+    A module that skips a bad batch here takes all gradients away; then that of the rule does not come back either.
     """
-    exponents = criterion.exponents
-    gradient, exponents.grad = exponents.grad, None
+    own = getattr(criterion, criterion.trainable or "")
+    gradient, own.grad = own.grad, None
     were_there = _has_gradients(criterion)
     try:
         return clip(*args, **kwargs)
     finally:
         if not were_there or _has_gradients(criterion):
-            exponents.grad = gradient
+            own.grad = gradient
 
 
-def _has_gradients(criterion: CompositeLoss) -> bool:
+def _has_gradients(criterion: LossWeighting) -> bool:
     """Whether anything else in the criterion's optimizer has a gradient."""
     if not _is_attached(criterion):
         return False

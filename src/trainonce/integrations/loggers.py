@@ -1,4 +1,4 @@
-"""Loggers: every term's loss and weight to TensorBoard, MLflow, Weights & Biases or a CSV file.
+"""Loggers: send every term's loss and coefficient to TensorBoard, MLflow, Weights & Biases or a CSV file.
 
 A sink is a function of named numbers and a step. Those here are made from the object you already have, so nothing is
 imported that you did not ask for, and one of your own is a function of two parameters.
@@ -7,11 +7,11 @@ imported that you did not ask for, and one of your own is a function of two para
 >>> from trainonce.integrations import loggers
 >>> w, criterion = torch.nn.Parameter(torch.ones(1)), trainonce.CompositeLoss(["fit", "small"])
 >>> optimizer = torch.optim.SGD([w], lr=0.1)
->>> attachment = trainonce.attach(optimizer, criterion, decay=1.0)
->>> logs = loggers.log(attachment, lambda values, step: print(step, sorted(values)), every=1)
+>>> attachment = trainonce.attach(optimizer, criterion)
+>>> logs = loggers.log(attachment, lambda values, step: print(step, *sorted(values)), every=1)
 >>> criterion(fit=w.sum(), small=w.abs().sum()).backward()
 >>> optimizer.step()
-1 ['exponent/small', 'loss/fit', 'loss/small', 'reference', 'weight/fit', 'weight/small']
+1 coefficient/fit coefficient/small exponent/small loss/fit loss/small ratio/small reference
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trainonce import distributed
-from trainonce.readback import Readback, is_capturing
+from trainonce.readback import Readback
 
 if TYPE_CHECKING:
     import os
@@ -41,7 +41,7 @@ Sink = Callable[[Mapping[str, float], int], None]
 
 
 def tensorboard(writer: Any, prefix: str = "") -> Sink:
-    """A sink that writes to a ``torch.utils.tensorboard.SummaryWriter``."""
+    """Return a sink that writes to a ``torch.utils.tensorboard.SummaryWriter``."""
 
     def write(values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
@@ -51,7 +51,7 @@ def tensorboard(writer: Any, prefix: str = "") -> Sink:
 
 
 def wandb(run: Any, prefix: str = "") -> Sink:
-    """A sink that writes to a run of Weights & Biases, what ``wandb.init()`` returns.
+    """Return a sink that writes to a run of Weights & Biases, what ``wandb.init()`` returns.
 
     Its own steps only grow, so the optimizer's step travels as ``trainonce/step``, which is made the x-axis.
     """
@@ -67,7 +67,7 @@ def wandb(run: Any, prefix: str = "") -> Sink:
 
 
 def mlflow(module: Any, prefix: str = "", run_id: str | None = None) -> Sink:
-    """A sink that writes to MLflow: pass the module ``mlflow``, which logs to its active run, or name a run."""
+    """Return a sink that writes to MLflow: pass the module ``mlflow``, which logs to its active run, or name a run."""
 
     def write(values: Mapping[str, float], step: int) -> None:
         metrics = {prefix + name: value for name, value in values.items()}
@@ -77,7 +77,7 @@ def mlflow(module: Any, prefix: str = "", run_id: str | None = None) -> Sink:
 
 
 def csv(path: str | os.PathLike[str]) -> Sink:
-    """A sink that writes a CSV file, one row per step; an existing file with the same columns is continued."""
+    """Return a sink that writes a CSV file, one row per step; an existing file with the same columns is continued."""
     path = Path(path)
     columns: list[str] = []
 
@@ -92,7 +92,7 @@ def csv(path: str | os.PathLike[str]) -> Sink:
 
 
 def _columns(path: Path, wanted: list[str]) -> list[str]:
-    """The columns of the file, which is begun if it is not there."""
+    """Return the columns of the file, which is begun if it is not there."""
     if path.is_file() and path.stat().st_size:
         with path.open(newline="") as file:
             found = next(files.reader(file))
@@ -111,7 +111,7 @@ def _columns(path: Path, wanted: list[str]) -> list[str]:
 
 
 def log(attachment: Attachment, *sinks: Sink, every: int = 50, start: int = 0) -> Logging:
-    """Send the losses, weights and exponents to the sinks after every so many optimizer steps.
+    """Send what ``criterion.log_dict()`` holds to the sinks after every so many optimizer steps.
 
     The numbers are copied to the host while training continues, and are written at a later step under the step they
     belong to. Call :meth:`Logging.close` at the end, or use the result in a ``with`` statement, to write the last ones.
@@ -122,7 +122,7 @@ def log(attachment: Attachment, *sinks: Sink, every: int = 50, start: int = 0) -
     :param start: The number of optimizer steps that a resumed training has already made.
     """
     if not sinks:
-        raise ValueError("log needs a sink to write to, such as loggers.csv('weights.csv').")
+        raise ValueError("log needs a sink to write to, such as loggers.csv('losses.csv').")
     if every < 1:
         raise ValueError(f"every is a number of optimizer steps and must be at least 1; got {every}.")
     if start < 0:
@@ -131,7 +131,7 @@ def log(attachment: Attachment, *sinks: Sink, every: int = 50, start: int = 0) -
 
 
 class Logging:
-    """What :func:`log` returned: it watches the optimizer until it is closed."""
+    """Watches the optimizer until it is closed; returned by :func:`log`."""
 
     def __init__(self, attachment: Attachment, sinks: tuple[Sink, ...], every: int, start: int) -> None:
         self._attachment, self._sinks, self._every = attachment, sinks, every
@@ -142,12 +142,8 @@ class Logging:
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         step, before, self._last = self._attachment.steps, self._last, self._attachment.steps
-        if (
-            step != before
-            and (self._start + step) % self._every == 0
-            and not is_capturing(self._attachment.criterion.exponents)
-        ):
-            scalars = self._attachment.criterion.log_dict()  # on all ranks: sharded exponents need them
+        if step != before and (self._start + step) % self._every == 0 and not _is_capturing():
+            scalars = self._attachment.criterion.log_dict()  # on all ranks: what is sharded needs them
             together = torch.stack([value.float() for value in scalars.values()])
             self._coming.append((self._start + step, list(scalars), Readback(together)))
         self._write(lambda reading: reading.ready())
@@ -170,3 +166,8 @@ class Logging:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being captured: nothing may be read then."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: a model that holds a criterion and calls it in forward trains with learned weights."""
+"""Hugging Face Trainer: train a model that holds a criterion and calls it in forward."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from torch import nn
 
 from trainonce import attachment as core
 from trainonce import extras, parameters
-from trainonce.composite import CompositeLoss
-from trainonce.integrations import _schedulers
 from trainonce.integrations._evaluation import EvaluationTerms
 from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrap
 from trainonce.text import quoted
+from trainonce.weighting import LossWeighting
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
     from torch import Tensor
 
-    from trainonce.attachment import Attachment, Preset
+    from trainonce.attachment import Attachment, Sync
+    from trainonce.history import History
 
 __all__ = ["Trainer"]
 
 
 def _package() -> Any:
     package = extras.require("transformers", "Transformers", "hf")
-    if not hasattr(package.Trainer, "_clip_grad_norm"):  # or clipping would take the exponents along, unnoticed
+    if not hasattr(package.Trainer, "_clip_grad_norm"):  # or clipping would take what rules train along
         raise ImportError(
             "This needs a Trainer that clips in a method of its own, as that of transformers 5.22 does; found "
             f'{package.__version__}: pip install -U "trainonce[hf]"'
@@ -36,40 +37,32 @@ def _package() -> Any:
 
 
 class Trainer(_package().Trainer):  # type: ignore[misc]
-    """``transformers.Trainer`` for a model that holds a :class:`trainonce.CompositeLoss` and calls it in ``forward``.
+    """``transformers.Trainer`` for a model that holds a criterion and calls it in ``forward``.
 
-    The exponents get a parameter group of their own without weight decay before the scheduler is made, stay out of
-    ``max_grad_norm``, are the same on every process, are logged every ``logging_steps``, and are saved and restored
-    with the model. An evaluation logs the mean of each term. For a Trainer of your own name this one first: ``class
+    It attaches the criterion to its optimizer before the scheduler is made, keeps what the rule trains out of weight
+    decay and ``max_grad_norm`` and equal on every process, and logs every ``logging_steps``. The criterion is saved and
+    restored with the model. An evaluation logs the mean of each term. A criterion that you have attached to an
+    optimizer passed in ``optimizers`` stays attached to it. For a Trainer of your own name this one first: ``class
     Mine(Trainer, Seq2SeqTrainer)``.
 
-    :param decay: As in :func:`trainonce.attach`. None if you attach to the optimizer that you pass in ``optimizers``,
-        and where no loss moves the exponents, as in gradient units.
-    :param weights_lr: The exponents' learning rate; by default the model's.
-    :param preset: As in :func:`trainonce.attach`.
+    :param history: As in :func:`trainonce.attach`.
+    :param sync: As in :func:`trainonce.attach`.
 
     Everything else is as in ``transformers.Trainer``.
     """
 
     def __init__(
-        self,
-        *args: Any,
-        decay: float | None = None,
-        weights_lr: float | None = None,
-        preset: Preset = "paper",
-        **kwargs: Any,
+        self, *args: Any, history: History | str | os.PathLike[str] | None = None, sync: Sync = True, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        refuse_unsupported(self.accelerator)
-        self._decay = decay
-        self._weights_lr = weights_lr
-        self._preset = preset
+        self._history = history
+        self._sync = sync
         self._attachment: Attachment | None = None
         self._evaluated: EvaluationTerms | None = None
-        _criterion_of(self)
+        refuse_unsupported(self.accelerator, _criterion_of(self))
         if self.label_smoother is not None:
             raise ValueError(
-                "label_smoothing_factor has the Trainer compute a loss of its own, so the model's CompositeLoss would "
+                "label_smoothing_factor has the Trainer compute a loss of its own, so the model's criterion would "
                 "never be called. Set it to 0 and smooth the labels in the term itself."
             )
         # A forward that takes **kwargs would have to divide every term by num_items_in_batch; terms are means over
@@ -93,30 +86,18 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         self._attach()  # here: FSDP2 has made its new parameters, and the scheduler has not counted the groups
         return super().create_scheduler(*args, **kwargs)
 
-    def _load_optimizer_and_scheduler(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_optimizer_and_scheduler(*args, **kwargs)
-        _schedulers.complete([self.lr_scheduler], unwrap(self.optimizer))
-
     def _attach(self) -> None:
         criterion, optimizer = _criterion_of(self), unwrap(self.optimizer)
         attachment = criterion.attachment
-        wanted = self._decay is not None or (not criterion.learned and attachment is None)
-        if wanted and (attachment is None or attachment is not self._attachment):
-            self._attachment = core.attach(
-                optimizer, criterion, decay=self._decay, lr=self._weights_lr, preset=self._preset
-            )
-        if criterion.attachment is None or criterion.attachment.optimizer is not optimizer:
-            raise ValueError(
-                "The Trainer was made without decay=, and the criterion is not attached to the Trainer's optimizer. "
-                "Pass decay=, or call trainonce.attach(optimizer, ...) and pass optimizers=(optimizer, ...)."
-            )
+        if attachment is None or not attachment.has_optimizer or attachment.optimizer is not optimizer:
+            self._attachment = core.attach(optimizer, criterion, history=self._history, sync=self._sync)
         keep_out_of_clipping(self.accelerator, criterion)
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
-        return super()._clip_grad_norm(_WithoutExponents(model))
+        return super()._clip_grad_norm(_ModelAlone(model))
 
     def _get_grad_norm(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return super()._get_grad_norm(_WithoutExponents(model), *args, **kwargs)
+        return super()._get_grad_norm(_ModelAlone(model), *args, **kwargs)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # the training's own log, not one of evaluation
@@ -148,8 +129,8 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         return predicted
 
 
-class _WithoutExponents:
-    """A model as clipping sees it."""
+class _ModelAlone:
+    """Shows clipping a model's parameters without those of rules."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -163,24 +144,25 @@ def _numbers(scalars: dict[str, Tensor]) -> dict[str, float]:
     return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
 
 
-def _criterion_of(trainer: Any) -> CompositeLoss:
-    """The criterion inside the model, or one sentence about where it should be."""
-    found = {name: m for name, m in trainer.model.named_modules() if isinstance(m, CompositeLoss)}
+def _criterion_of(trainer: Any) -> LossWeighting:
+    """Return the criterion inside the model, or raise one sentence about where it should be."""
+    found = {name: m for name, m in trainer.model.named_modules() if isinstance(m, LossWeighting)}
     inside = {id(criterion) for criterion in found.values()}
-    outside = [k for k, v in vars(trainer).items() if isinstance(v, CompositeLoss) and id(v) not in inside]
+    outside = [k for k, v in vars(trainer).items() if isinstance(v, LossWeighting) and id(v) not in inside]
     if outside:
         raise ValueError(
-            f"The CompositeLoss {outside[0]!r} lies on the Trainer, which trains and saves the model alone. Make it a "
+            f"The criterion {outside[0]!r} lies on the Trainer, which trains and saves the model alone. Make it a "
             "submodule of the model and call it in the model's forward."
         )
     if not found:
         raise ValueError(
-            f"{type(trainer.model).__name__} holds no CompositeLoss, and the Trainer trains and saves the model alone. "
-            "Make the criterion a submodule of the model (a list does not count) and call it in the model's forward."
+            f"{type(trainer.model).__name__} holds no criterion, and the Trainer trains and saves the model alone. "
+            "Make it a submodule of the model (a list does not count), such as self.criterion = "
+            "trainonce.CompositeLoss([...]), and call it in the model's forward."
         )
     if len(found) > 1:
         raise ValueError(
-            f"The model holds {len(found)} CompositeLoss modules ({quoted(found)}); this Trainer learns the weights of "
-            "one. Give one of them all the terms."
+            f"The model holds {len(found)} criteria ({quoted(found)}); this Trainer attaches one. Give one of them all "
+            "the terms."
         )
     return next(iter(found.values()))

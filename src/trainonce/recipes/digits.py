@@ -153,7 +153,7 @@ def accuracy(model: nn.Module, part: Part) -> float:
     direction="maximize",
     unit="%",
     margin=1.0,
-    one_shot={"init": 1.0, "decay": 2.0},
+    yoto={"init": 1.0, "decay": 2.0},
     seconds=1.2,
     preload=("sklearn.datasets",),
 )
@@ -165,20 +165,17 @@ def digits(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, flo
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.seed)
         model = Model().to(device)
-    criterion = trial.criterion()
+    held_out = data.validation
+    criterion = trial.criterion(validation=lambda: F.cross_entropy(model(held_out.images), held_out.labels))
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    held_out = data.validation
-    for step in trial.loop([model, optimizer, schedule, rng], steps):
+    for step in range(steps):
         batch = data.unlabelled.images[torch.randint(len(data.unlabelled.images), (BATCH,), generator=rng).to(device)]
         optimizer.zero_grad()
-        criterion.held_out(lambda: F.cross_entropy(model(held_out.images), held_out.labels))
         criterion(losses(model, data.labelled, batch, rng)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-        if trial.wants_score:
-            trial.score(accuracy(model, data.validation))
         if (step + 1) % max(1, steps // 27) == 0:
             trial.report(step + 1, accuracy=accuracy(model, data.validation))
             if trial.should_prune():

@@ -121,7 +121,7 @@ def losses(student: nn.Module, labelled: Part, images: Tensor, teacher: Tensor, 
     direction="maximize",
     unit="%",
     margin=1.0,
-    one_shot={"init": 0.1, "decay": 2.0},
+    yoto={"init": 0.1, "decay": 2.0},
     seconds=0.6,
     preload=("sklearn.datasets",),
 )
@@ -131,21 +131,18 @@ def distillation(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[st
     data = Data(*(Part(*(column.to(device) for column in part)) for part in load(trial.seed)))
     teacher, rng = advice(trial.seed).to(device), torch.Generator().manual_seed(trial.seed)
     student = network(32, trial.seed).to(device)
-    criterion = trial.criterion()
+    held_out = data.validation
+    criterion = trial.criterion(validation=lambda: F.cross_entropy(student(held_out.images), held_out.labels))
     optimizer = torch.optim.AdamW(student.parameters(), lr=lr)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    held_out = data.validation
-    for step in trial.loop([student, optimizer, schedule, rng], steps):
+    for step in range(steps):
         batch = torch.randint(UNLABELLED, (BATCH,), generator=rng).to(device)
         optimizer.zero_grad()
-        criterion.held_out(lambda: F.cross_entropy(student(held_out.images), held_out.labels))
         terms = losses(student, data.labelled, data.unlabelled.images[batch], teacher[batch], rng)
         criterion(terms).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-        if trial.wants_score:
-            trial.score(accuracy(student, data.validation))
         if (step + 1) % max(1, steps // 27) == 0:
             trial.report(step + 1, accuracy=accuracy(student, data.validation))
             if trial.should_prune():

@@ -83,12 +83,12 @@ def _data(summary: Summary, trials: Sequence[tables.TrialRow], content: Any) -> 
 
 
 def _encode(text: str) -> bytes:
-    """The text as UTF-8; a message that a trial ended with may hold what is no text, such as parts of a file's name."""
+    """Return UTF-8; a message that a trial ended with may hold what is no text, such as parts of a file's name."""
     return text.encode("utf-8", "replace")
 
 
 def _outdated_files(folder: Path, names: list[str]) -> list[str]:
-    """The files of figures that the last report had and this one does not have."""
+    """Return the files of figures that the last report had and this one does not."""
     gone = [name for name in _figures_of_last_report(folder) if name not in names]
     return [f"{layout.FIGURES}/{name}.{kind}" for name in gone for kind in ("svg", "png")]
 

@@ -10,19 +10,18 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from trainonce.report.drawing import render, sweeps
+from trainonce.report.drawing import curves, plans, render, sweeps
 from trainonce.report.drawing.style import NothingToDrawError
 from trainonce.report.plotly import elements
-from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from trainonce.study.summary import Summary
+    from trainonce.study.summary import Row, Summary
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-Part = Literal["comparison", "weights", "losses", "sensitivity", "diagnostics"]
+Part = Literal["comparison", "ratios", "losses", "sensitivity", "diagnostics"]
 
 
 class Case(NamedTuple):
@@ -51,7 +50,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The name of the figure's files, without the number and the label of a case."""
+        """Return the name of the figure's files, without the number and the label of a case."""
         return str(self.draw.__name__).replace("_", "-")
 
 
@@ -100,38 +99,55 @@ def entry(
 
 
 def collect(namespace: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """The entries of all figures in a module, in the order in which it names them."""
+    """Return the entries of all figures in a module, in the order in which it names them."""
     return tuple(value.entry for value in namespace.values() if isinstance(getattr(value, "entry", None), Entry))
 
 
 def fields(summary: Summary, case: Case | None = None) -> dict[str, str]:
-    """What titles and captions may contain in braces: the splits, the metric, the base term, the case, our weights."""
-    task, ours = summary.task, sentences.weights_of(summary.one_shot)
+    """Return what titles and captions may contain in braces: splits, metric, base, the rule that trains, the case."""
+    task, trained = summary.task, [plans.label(row) for row in plans.trained(summary)[:1]]
     named = {"select": task.select, "report": task.report, "metric": task.metric, "base": task.terms[0]}
-    of_units = " of the losses in their units" if sentences.is_in_units(summary.one_shot) else ""
-    named |= {"ours": ours, "Ours": ours[0].upper() + ours[1:], "in_units": of_units}
-    return named | {"case": case.label if case else ""}
+    return named | {"trained": "".join(trained), "case": case.label if case else ""}
 
 
 def each_term(summary: Summary) -> list[Case]:
-    """The terms, as cases of a figure."""
+    """Return the terms, as cases of a figure."""
     return [Case(number, term, term) for number, term in enumerate(summary.task.terms)]
 
 
 def each_auxiliary_term(summary: Summary) -> list[Case]:
-    """The auxiliary terms, as cases of a figure."""
+    """Return the auxiliary terms, as cases of a figure."""
     return each_term(summary)[1:]
 
 
+def each_rule(summary: Summary) -> list[Case]:
+    """Return the plans that train once under a rule, as cases of a figure."""
+    return _cases(plans.rules(summary))
+
+
+def each_trained_rule(summary: Summary) -> list[Case]:
+    """Return those whose rule trains exponents."""
+    return _cases(plans.trained(summary))
+
+
+def each_aligned_rule(summary: Summary) -> list[Case]:
+    """Return those whose histories say that a validation loss has moved a coefficient."""
+    return _cases([row for row in plans.rules(summary) if curves.moved(summary, row.chosen, "alignment/")])
+
+
+def _cases(rows: Sequence[Row]) -> list[Case]:
+    return [Case(number, plans.label(row), row.plan) for number, row in enumerate(rows)]
+
+
 def each_sweep(summary: Summary) -> list[Case]:
-    """The sweeps of a study, as cases of a figure."""
+    """Return the sweeps of a study, as cases of a figure."""
     return [Case(number, sweeps.setting(row), row.plan) for number, row in enumerate(summary.sweeps)]
 
 
 def draw_all(
     summary: Summary, catalogue: Iterable[Entry], interactive: bool = False
 ) -> tuple[list[Drawing], list[str]]:
-    """The figures that the study has the data for, and one sentence for each thing that the others lack."""
+    """Draw the figures that the study has the data for; with a sentence for each thing that the others lack."""
     drawings: list[Drawing] = []
     lacking: dict[str, None] = {}
     for one, case in _list_cases(summary, catalogue):
@@ -143,7 +159,7 @@ def draw_all(
 
 
 def _list_cases(summary: Summary, catalogue: Iterable[Entry]) -> Iterator[tuple[Entry, Case | None]]:
-    """Every figure to draw. Neighbours with the same cases take turns: both figures of a sweep are side by side."""
+    """Yield every figure to draw. Neighbours with the same cases take turns: a sweep's two are side by side."""
     suited = [one for one in catalogue if one.applies(summary)]
     for cases, group in itertools.groupby(suited, key=lambda one: one.cases):
         for case, one in itertools.product(cases(summary) if cases else [None], list(group)):
@@ -163,7 +179,7 @@ def _draw(summary: Summary, one: Entry, case: Case | None, interactive: bool) ->
 
 
 def _draw_interactive(draw: Callable[..., Any], summary: Summary, *arguments: str) -> str:
-    """The figure as Plotly's JSON, or nothing where only the still figure has its data."""
+    """Return the figure as Plotly's JSON, or nothing where only the still figure has its data."""
     try:
         return elements.to_json(draw(summary, *arguments))
     except NothingToDrawError:

@@ -7,6 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from trainonce.report.drawing import weight_space
 from trainonce.study import sentences
 
 if TYPE_CHECKING:
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Row, Summary
     from trainonce.study.tables import TrialRow
 
-FORMAT = 1
+FORMAT = 2
 
 
 def summary_json(summary: Summary, trials: Sequence[TrialRow], figures: Sequence[str]) -> dict[str, Any]:
-    """The content of the page as JSON data; numbers that are not finite become null."""
+    """Return the content of the page as JSON data; numbers that are not finite become null."""
     reference = summary.reference
     content = {
         "format": FORMAT,
@@ -54,7 +55,8 @@ def _row(summary: Summary, row: Row) -> dict[str, Any]:
 def _outcome(outcome: Outcome) -> dict[str, Any]:
     return {
         "label": outcome.label,
-        "weights": outcome.weights,
+        "rule": None if outcome.rule is None else outcome.rule.to_json(),
+        "ratios": [1.0, *last] if (last := weight_space.last_ratios(outcome)) else [],
         "select": {str(seed): value for seed, value in outcome.select.items()},
         "report": {str(seed): value for seed, value in outcome.report.items()},
         "mean": outcome.mean,
@@ -69,13 +71,14 @@ def _trial(trial: TrialRow) -> dict[str, Any]:
     return {
         "key": record.key,
         "plans": list(trial.plans),
-        "point": record.weighting.to_json(),
-        "label": record.weighting.label,
+        "rule": record.rule.to_json(),
+        "label": record.rule.label,
         "seed": record.seed,
         "status": record.status,
         "last": trial.last,
         "metrics": dict(record.metrics),
-        "weights": list(record.weights),
+        "coefficients": list(record.coefficients),
+        "ratios": list(record.ratios),
         "seconds": record.seconds,
         "fraction": record.fraction,
         "device": record.device,
@@ -98,12 +101,12 @@ def to_json(content: Any) -> str:
 
 
 def to_lines(content: Mapping[str, Any]) -> str:
-    """The same with a line for each entry, and for each element of a list: the encoder in C knows no indent."""
+    """Return the same with a line for each entry and element of a list: the encoder in C knows no indent."""
     return "{\n" + ",\n".join(f" {to_json(key)}: {_lines(value)}" for key, value in content.items()) + "\n}\n"
 
 
 def read_entry(text: str, key: str) -> Any:
-    """One entry of what :func:`to_lines` wrote, without reading the others, which may be thousands of trials."""
+    """Return one entry of what :func:`to_lines` wrote, without reading the others, which may be thousands."""
     begin = f"\n {to_json(key)}: "
     place = text.find(begin)
     return json.loads(text)[key] if place < 0 else json.JSONDecoder().raw_decode(text, place + len(begin))[0]

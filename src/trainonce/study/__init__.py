@@ -15,10 +15,10 @@
 ...         _ = optimizer.step()
 ...     return {"validation/error": fit.item(), "test/error": fit.item()}
 >>> import tempfile
->>> study = Study(line, tempfile.mkdtemp(), seeds=2).add("one-shot").add("grid(0.1,1)")
+>>> study = Study(line, tempfile.mkdtemp(), seeds=2).add("yoto").add("grid(0.1,1)")
 >>> summary = study.run(workers=0, device="cpu", show=False)
 >>> [row.plan for row in summary.rows]
-['one-shot', 'grid(0.1,1)']
+['yoto', 'grid(0.1,1)']
 """
 
 from typing import TYPE_CHECKING

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 class Checkpoint:
     """Where an interrupted trial goes on. ``random`` holds the random states of each process that trains it."""
 
-    weighting: Mapping[str, Any]
+    rule: Mapping[str, Any]
     steps: int
     reports: Sequence[tuple[int, Mapping[str, float]]]
     seconds: float
     state: Mapping[str, Any]
     random: Sequence[Mapping[str, Any]] = ()
-    halving: Mapping[str, Any] | None = None
 
 
 def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:
@@ -50,8 +49,6 @@ def write_checkpoint(folder: Path, content: Checkpoint, *, check: bool) -> bool:
         with contextlib.suppress(OSError):
             beside.unlink()
         if not isinstance(error, OSError) and (entry := _unloadable(content.state, "state")) is not None:
-            raise _refusal(*entry) from None
-        if not isinstance(error, OSError) and (entry := _unloadable(content.halving or {}, "parts")) is not None:
             raise _refusal(*entry) from None
         if not isinstance(error, (OSError, RuntimeError)):  # torch raises a RuntimeError for a full disk
             raise

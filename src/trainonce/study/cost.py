@@ -42,9 +42,9 @@ def _distinct_trials(plans: Sequence[Plan], seeds: Sequence[int]) -> int:
     longest = [
         max(p.search.trials for p in plans if p.search and _is_alike(p.search, s)) for s in dict.fromkeys(searches)
     ]
-    points = {repr(weighting): weighting for plan in plans for weighting in plan.weightings}
+    points = {repr(rule): rule for plan in plans for rule in plan.rules}
     own = {(text, seed) for text in points for seed in seeds}
-    needed = {(repr(of), seed) for w in points.values() for s in seeds for of, seed in filter(None, [w.needs(s)])}
+    needed = {(repr(of), seed) for rule in points.values() for s in seeds for of, seed in filter(None, [rule.needs(s)])}
     return len(own | needed) + sum(longest) * len(seeds)
 
 
@@ -101,7 +101,7 @@ def _is_long(task: Task, count: int, workers: int, limit: int) -> bool:
 
 
 def _points(plan: Plan) -> int:
-    return len(plan.weightings) if plan.search is None else plan.search.trials
+    return len(plan.rules) if plan.search is None else plan.search.trials
 
 
 def _seconds(task: Task) -> float | None:

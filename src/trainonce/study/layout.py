@@ -7,7 +7,7 @@
     claims           empty; its bytes are locked: one for each running trial, for the manifest and for the records
     driver.json      the one process that may run the study, on a file system without locks; elsewhere not there
     trials/KEY/      a trial's own folder
-        history.jsonl    losses and weights of every step
+        history.jsonl    losses and coefficients of every step
         curves.bin       the same as figures draw it, the means of successive steps; written when the trial has ended
         checkpoint.pt    where an interrupted trial goes on; removed when it has ended
         spent.json       what the trial has cost so far that no record counts; removed when it has ended

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from trainonce.study.record import Record
+    from trainonce.study.rules import Rule
     from trainonce.study.summary import TaskInfo
-    from trainonce.study.weightings import Weighting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Outcome:
     """One choice of weights over the seeds: its complete trials by seed.
 
     ``wanted`` counts the seeds that were asked for; ``lost`` are those that ended without a finite metric.
-    ``left_out`` are a control's seeds that cannot be trained, with the seed of the one-shot run that diverged.
+    ``left_out`` are a control's seeds that cannot be trained, with the seed of the run that diverged.
     """
 
     label: str
-    weighting: Weighting | None
+    rule: Rule | None
     records: Mapping[int, Record]
     select: Mapping[int, float]
     report: Mapping[int, float]
@@ -68,18 +68,18 @@ class Outcome:
         return dataclasses.replace(self, records=records, select=select, report=report)  # type: ignore[arg-type]
 
     @functools.cached_property
-    def weights(self) -> list[float]:
-        """The mean of the last weights."""
-        last = [record.weights for record in self.records.values() if record.weights]
-        return [statistics.fmean(column) for column in zip(*last, strict=True)]
+    def ratios(self) -> list[float]:
+        """The medians over the seeds of the last ratios, base first."""
+        last = [record.ratios for record in self.records.values() if record.coefficients]
+        return [statistics.median(column) for column in zip(*last, strict=True)]
 
 
-def outcome(label: str, weighting: Weighting | None, records: Sequence[Record], wanted: int, task: TaskInfo) -> Outcome:
+def outcome(label: str, rule: Rule | None, records: Sequence[Record], wanted: int, task: TaskInfo) -> Outcome:
     """The complete trials among the given ones, one for each seed."""
     done = {r.seed: r for r in records if r.status == "done"}
     return Outcome(
         label,
-        weighting,
+        rule,
         done,
         {seed: r.metrics[task.select_key] for seed, r in done.items()},
         {seed: r.metrics[task.report_key] for seed, r in done.items()},

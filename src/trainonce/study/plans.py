@@ -1,8 +1,8 @@
 """Plans: the ways to choose weights that a study compares, by name.
 
-A plan is written as it is on the command line: a name, and settings in brackets, such as ``one-shot(init=1)``,
-``grid(0.1,1,10)`` or ``tpe(trials=30)``, or after a colon, which no shell minds: ``grid:0.1,1,10``. :data:`PLANS` lists
-them.
+A plan is written as it is on the command line: a name, and settings in brackets, such as ``yoto(init=1)``,
+``grid(0.1,1,10)`` or ``tpe(trials=30)``, or after a colon, which no shell minds: ``grid:0.1,1,10``. :data:`PLANS` is
+the one list of them. A rule of one's own is a plan, too, named as tasks are: ``my_rules.py:GradNorm(alpha=1.5)``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import random
 import re
 from collections import Counter
 from inspect import Parameter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.cost import smaller
+from trainonce.study.peers import LEFT_OUT
+from trainonce.study.rule_classes import parameters, place_name
+from trainonce.study.rules import REGULARIZERS, Control, Rule, fixed, grid, make
 from trainonce.study.search import RUNGS, Search
-from trainonce.study.weightings import Final, Fixed, Halved, Learned, Replay, Weighting, grid
-from trainonce.study.weightings.peer_names import LEFT_OUT, PEERS
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
 if TYPE_CHECKING:
@@ -29,21 +31,20 @@ if TYPE_CHECKING:
 
     from trainonce.study.task import Task
 
-Kind = Literal["learned", "fixed", "set", "search", "peer", "control", "sweep"]
+Kind = Literal["rule", "fixed", "set", "search", "peer", "control", "sweep"]
 
 #: How the trials of each kind of plan are read. Reports give every kind a colour of its own.
 KINDS: dict[Kind, str] = {
-    "learned": "Learned weights",
-    "fixed": "One fixed choice",
+    "rule": "Rules: one training each",
+    "peer": "Rules of other papers, by TorchJD: one training each",
+    "fixed": "One fixed choice of weights",
     "set": "Several fixed choices: the one that does best on validation counts",
     "search": "Searches: what each seed's search has chosen counts",
-    "peer": "Other weighting methods (TorchJD)",
-    "control": "Controls: is it the weights, or that they follow this run's losses?",
+    "control": "Controls: is it the coefficients, or that they follow this run's losses?",
     "sweep": "Sweeps: every value is shown, none is chosen",
 }
-SINGLE: tuple[Kind, ...] = ("learned", "fixed", "peer")  # they train once
+SINGLE: tuple[Kind, ...] = ("rule", "fixed", "peer")  # they train once
 SEARCHES: tuple[Kind, ...] = ("set", "search")  # they train several choices of weights and keep one
-
 
 Axes = tuple[tuple[float, ...], ...]
 
@@ -58,7 +59,7 @@ class Plan:
 
     name: str
     kind: Kind
-    weightings: tuple[Weighting, ...] = ()
+    rules: tuple[Rule, ...] = ()
     search: Search | None = None
     axes: Axes | None = None
 
@@ -70,11 +71,24 @@ class Grid(NamedTuple):
 
 
 class PlanType(NamedTuple):
-    """A kind of plan: how its trials are read, what makes its weightings for a task, and what it is, in a line."""
+    """A kind of plan.
+
+    ``kind`` says how its trials are read, ``make`` returns its rules for a task, ``about`` says what it is, in a line.
+    ``trainings`` is what a seed costs, as text; ``passes`` names backward passes beyond one a step.
+    """
 
     kind: Kind
-    make: Callable[..., list[Weighting] | Search | Grid]
+    make: Callable[..., list[Rule] | Search | Grid]
     about: str
+    paper: str = ""
+    trainings: str = "1"
+    passes: str = ""
+
+
+def description(plan: PlanType) -> str:
+    """Say what a plan is, what it costs besides its trainings, and its paper."""
+    paper = f" [{plan.paper}]" if plan.paper else ""
+    return f"{plan.about}{f'; {plan.passes}' if plan.passes else ''}{paper}"
 
 
 def parse(text: str, task: Task) -> Plan:
@@ -82,7 +96,7 @@ def parse(text: str, task: Task) -> Plan:
 
     >>> from trainonce.recipes.digits import digits
     >>> plan = parse("grid(0.1, 1)", digits)
-    >>> [weighting.label for weighting in plan.weightings]
+    >>> [rule.label for rule in plan.rules]
     ['1 : 0.1 : 0.1', '1 : 0.1 : 1', '1 : 1 : 0.1', '1 : 1 : 1']
     """
     return build(*_read(text), task)
@@ -104,7 +118,7 @@ def _read(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     settings: dict[str, Any] = {}
     for part in split(inside):
         key, equals, value = part.rpartition("=")
-        if key.strip() in settings:
+        if equals and key.strip() in settings:
             raise ValueError(f"The plan {name!r} gets the setting {key.strip()!r} twice, in {text!r}. Give it once.")
         if equals:
             settings[key.strip()] = _value(value)
@@ -115,16 +129,31 @@ def _read(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 def _title(name: str, values: Sequence[Any], settings: Mapping[str, Any]) -> str:
     shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
+    name = _own_name(name) if _is_own(name) else name
     return f"{name}({','.join(shown)})" if shown else name
+
+
+#: The name of a rule of one's own: file.py:Name or package.module:Name.
+OWN = r"[^\s():,=]+\.py:[A-Za-z_]\w*|[A-Za-z_]\w*(?:\.\w+)+:[A-Za-z_]\w*"
+
+
+def _is_own(name: str) -> bool:
+    return re.fullmatch(OWN, name) is not None
+
+
+def _own_name(name: str) -> str:
+    """The name of a rule of one's own as studies know it, without folders."""
+    place, _, rule = name.rpartition(":")
+    return f"{place_name(place)}:{rule}"
 
 
 def _parts(text: str) -> tuple[str, str]:
     """The name of a plan and its settings, in brackets or after a colon."""
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\)|:(.*))?\s*", text, re.DOTALL)
+    found = re.fullmatch(rf"\s*({OWN}|[\w-]+)\s*(?:\((.*)\)|:(.*))?\s*", text, re.DOTALL)
     if found is None:
         raise ValueError(
-            "A plan is a name with settings in brackets or after a colon, such as one-shot(init=1) or one-shot:init=1; "
-            f"got {text!r}."
+            "A plan is a name with settings in brackets or after a colon, such as yoto(init=1) or yoto:init=1, or a "
+            f"rule of your own, such as my_rules.py:GradNorm(alpha=1.5); got {text!r}."
         )
     return found[1], found[2] or found[3] or ""
 
@@ -136,6 +165,8 @@ def check_names(texts: Iterable[str]) -> None:
 
 
 def _check_name(name: str) -> None:
+    if _is_own(name):
+        return
     reason = next((why for scalarizer, why in LEFT_OUT.items() if scalarizer.lower() == name.lower()), None)
     if name not in PLANS and reason is not None:
         raise ValueError(f"TorchJD's {name} is not among the plans: {reason}.")
@@ -146,24 +177,24 @@ def _check_name(name: str) -> None:
 def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: Task) -> Plan:
     """The plan with the given settings; raises one sentence about what does not fit."""
     _check_name(name)
-    kind, make, _ = PLANS[name]
-    _check_positional(name, values)
-    _check_named(name, settings)
+    kind: Kind = "rule" if _is_own(name) else PLANS[name].kind
+    maker = _own(name) if _is_own(name) else PLANS[name].make
+    _check_positional(name, maker, values)
+    _check_named(name, maker, settings)
     title = _title(name, values, settings)
     try:
-        made = make(task, *values, **settings)
+        made = maker(task, *values, **settings)
         if isinstance(made, Search):
             made.check()
             return Plan(title, kind, search=made)
         if isinstance(made, Grid):
             return Plan(title, kind, tuple(grid(made.axes)), axes=made.axes)
-        for weighting in made:
-            weighting.check(task)
+        for rule in made:
+            rule.check(task)
     except (TypeError, ArithmeticError) as error:
-        text = re.sub(r"^_\w+\(\) |^\S*make\(\) ", "it ", str(error))
+        text = re.sub(r"^[\w.<>]+\(\) ", "it ", str(error))
         raise ValueError(f"The plan {title!r} cannot be made: {text}. It is written {usage(name)}.") from None
-    unique = {repr(weighting): weighting for weighting in made}
-    return Plan(title, kind, tuple(unique.values()))
+    return Plan(title, kind, tuple(dict.fromkeys(made)))
 
 
 def check_different(plans: Sequence[Plan]) -> None:
@@ -176,8 +207,8 @@ def check_different(plans: Sequence[Plan]) -> None:
 def separate(text: str) -> list[str]:
     """The plans in one argument of the command: several separated by commas, or one with settings after a colon.
 
-    >>> separate("one-shot,grid(0.1,1)"), separate("grid:0.1,1")
-    (['one-shot', 'grid(0.1,1)'], ['grid:0.1,1'])
+    >>> separate("yoto,grid(0.1,1)"), separate("grid:0.1,1")
+    (['yoto', 'grid(0.1,1)'], ['grid:0.1,1'])
     """
     plans = split(text)
     with_colon = [plan for plan in plans if WITH_COLON.match(plan)]
@@ -187,13 +218,13 @@ def separate(text: str) -> list[str]:
     if len(with_colon) > 1 or with_colon[0] != plans[0] or any(_looks_like_a_plan(part) for part in settings):
         raise ValueError(
             f"{text!r} can be read in more than one way: behind a colon, commas separate settings. Separate plans by "
-            "spaces, as in one-shot grid:0.1,1,10, or put settings in brackets."
+            "spaces, as in yoto grid:0.1,1,10, or put settings in brackets."
         )
     return [text.strip()]
 
 
 #: How a plan begins whose settings are behind a colon.
-WITH_COLON = re.compile(r"\s*[\w-]+\s*:")
+WITH_COLON = re.compile(rf"\s*(?:(?:{OWN})|[\w-]+)\s*:")
 
 
 def _looks_like_a_plan(setting: str) -> bool:
@@ -214,22 +245,22 @@ def split(text: str) -> list[str]:
 
 def usage(name: str) -> str:
     """How a plan is written."""
-    kind = Halved if name == "halving" else Learned
-    named = [field.name for field in dataclasses.fields(kind)] if PLANS[name].kind in OF_LEARNED else []
-    by_name = ", ".join(f"{setting}=..." for setting in named) or "name=number, ..."
+    maker = _own(name) if _is_own(name) else PLANS[name].make
+    settings = getattr(maker, "settings", None)
+    by_name = ", ".join(f"{setting}=..." for setting in settings()) if settings is not None else "name=number, ..."
     words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: by_name}
-    shown = [words.get(p.kind, f"{p.name}=...") for p in _parameters(name)]
+    shown = [text for p in _parameters(maker) if (text := words.get(p.kind, f"{p.name}=..."))]
     return f"{name}({', '.join(shown)})" if shown else name
 
 
-def _parameters(name: str) -> list[Parameter]:
+def _parameters(maker: Callable[..., Any]) -> list[Parameter]:
     """What a plan takes besides the task."""
-    return list(inspect.signature(PLANS[name].make).parameters.values())[1:]
+    return list(inspect.signature(maker).parameters.values())[1:]
 
 
-def _check_positional(name: str, values: Sequence[Any]) -> None:
+def _check_positional(name: str, maker: Callable[..., Any], values: Sequence[Any]) -> None:
     """Raise if the plan takes its settings by name alone, or none at all."""
-    parameters = _parameters(name)
+    parameters = _parameters(maker)
     if not values or any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
         return
     given = ", ".join(map(_format, values))
@@ -238,9 +269,9 @@ def _check_positional(name: str, values: Sequence[Any]) -> None:
     raise ValueError(f"The plan {name!r} takes settings by name alone; got {given}. It is written {usage(name)}.")
 
 
-def _check_named(name: str, settings: Mapping[str, Any]) -> None:
+def _check_named(name: str, maker: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raise if the plan has no setting of a name."""
-    parameters = _parameters(name)
+    parameters = _parameters(maker)
     unknown = next((key for key in settings if key not in [p.name for p in parameters]), None)
     if unknown is None or any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
         return
@@ -253,12 +284,10 @@ def _check_named(name: str, settings: Mapping[str, Any]) -> None:
     )
 
 
-#: The kinds whose settings are those of learned weights.
-OF_LEARNED = ("learned", "control", "sweep")
-
-
 def _value(text: str) -> Any:
     """A setting: a number, several separated by /, or a word."""
+    if _is_own(text.strip()):
+        return text.strip()
     if "/" in text:
         return tuple(_value(part) for part in text.split("/"))
     try:
@@ -276,62 +305,83 @@ def _format(value: Any) -> str:
 # The plans
 
 
-def _learned_weighting(task: Task, settings: Mapping[str, Any]) -> Learned:
-    names = [field.name for field in dataclasses.fields(Learned)]
-    given = {k: v for k, v in settings.items() if v is not None}
-    own = task.one_shot.get("units", "raw")
-    units = given.get("units", own)
-    usual = {"init": 1.0} if units == "gradient" else {}
-    chosen = usual | (dict(task.one_shot) if units == own else {}) | given  # what suits raw units suits no others
-    unknown = next((key for key in chosen if key not in names), None)
-    if unknown is not None:
-        raise ValueError(
-            f"A run with learned weights has the settings {quoted(names)}; got {unknown!r}."
-            f"{did_you_mean(unknown, names)}"
-        )
-    return Learned(**chosen)
+class _RulePlan:
+    """What makes the plan of a rule that trains once: called with a task and settings."""
+
+    def __init__(self, rule: str, place: str = "") -> None:
+        self.rule, self.place = rule, place
+
+    def __call__(self, task: Task, /, **settings: Any) -> list[Rule]:
+        given = {key: value for key, value in settings.items() if value is not None}
+        if self.rule == "CompositeLoss":
+            given = {**task.yoto, **given}
+            parts = given.get("regularizer")
+            if isinstance(parts, str) and parts in REGULARIZERS:
+                given["regularizer"] = REGULARIZERS[parts]
+        return [make(self.rule, given, self.place)]
+
+    def settings(self) -> list[str]:
+        return list(parameters(self.rule, self.place))
 
 
-def _one_shot(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [_learned_weighting(task, settings)]
+def _own(name: str) -> _RulePlan:
+    place = name.rpartition(":")[0]
+    return _RulePlan(_own_name(name), str(Path(place).absolute()) if place.endswith(".py") else place)
 
 
-def _units(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [_learned_weighting(task, {"units": "gradient", **settings})]
+_yoto, _balance = _RulePlan("CompositeLoss"), _RulePlan("BalancedLoss")
 
 
-def _halving(task: Task, /, **settings: Any) -> list[Weighting]:
-    names = [field.name for field in dataclasses.fields(Halved)]
-    unknown = next((key for key in settings if key not in names), None)
-    if unknown is not None:
-        hint = did_you_mean(unknown, names)
-        raise ValueError(f"The plan 'halving' has the settings {quoted(names)}; got {unknown!r}.{hint}")
-    own = dict(task.one_shot) if task.one_shot.get("units") == "gradient" else {}
-    return [Halved(**own | {key: value for key, value in settings.items() if value is not None})]
+class _ControlPlan:
+    """What makes a control: of the rule ``of``, with the other settings."""
+
+    def __init__(self, *, last: bool) -> None:
+        self.last = last
+
+    def __call__(self, task: Task, /, *, of: str = "yoto", **settings: Any) -> list[Rule]:
+        maker = _own(of) if _is_own(of) else PLANS[of].make if of in PLANS else None
+        if not isinstance(maker, _RulePlan):
+            rules = ", ".join(name for name, plan in PLANS.items() if isinstance(plan.make, _RulePlan))
+            raise ValueError(f"A control is of one of the rules {rules}, or of your own; got of={of}.")
+        return [Control.make(rule, last=self.last) for rule in maker(task, **settings)]
+
+    def settings(self) -> list[str]:
+        return _yoto.settings()
 
 
-def _replay(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [Replay(_learned_weighting(task, settings))]
+def _sweep(setting: str, usual: Sequence[float]) -> Callable[..., list[Rule]]:
+    def sweep(task: Task, /, *values: float, **settings: Any) -> list[Rule]:
+        return [rule for v in values or usual for rule in _yoto(task, **{**settings, setting: v})]
+
+    sweep.settings = _yoto.settings  # type: ignore[attr-defined]
+    return sweep
 
 
-def _final(task: Task, /, **settings: Any) -> list[Weighting]:
-    return [Final(_learned_weighting(task, settings))]
+def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Rule]:
+    rate: Any = task.settings.get("lr")
+    if not values and not is_number(rate):
+        raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
+    rates = values or [float(f"{rate * factor:.12g}") for factor in (0.1, 1.0, 10.0, 100.0)]
+    return _sweep("lr", rates)(task, **settings)
 
 
-def _uniform(task: Task) -> list[Weighting]:
-    return [Fixed.of((1.0,) * len(task.terms))]
+_sweep_lr.settings = _yoto.settings  # type: ignore[attr-defined]
 
 
-def _base(task: Task) -> list[Weighting]:
-    return [Fixed.of((1.0, *(0.0,) * (len(task.terms) - 1)))]
+def _uniform(task: Task) -> list[Rule]:
+    return [fixed((1.0,) * len(task.terms))]
 
 
-def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Weighting]:
+def _base(task: Task) -> list[Rule]:
+    return [fixed((1.0, *(0.0,) * (len(task.terms) - 1)))]
+
+
+def _fixed(task: Task, /, *weights: float, **by_term: float) -> list[Rule]:
     if by_term:
         if set(by_term) != set(task.terms) or weights:
             raise names_error("The plan 'fixed'", task.terms, list(by_term))
         weights = tuple(by_term[term] for term in task.terms)
-    return [Fixed.of(weights)] if weights else _uniform(task)
+    return [fixed(weights)] if weights else _uniform(task)
 
 
 def _grid(task: Task, /, *ratios: float, **by_term: float | tuple[float, ...]) -> Grid:
@@ -361,18 +411,18 @@ def _check_size(name: str, count: int, task: Task) -> None:
         )
 
 
-def _grid_3x3(task: Task) -> list[Weighting]:
+def _grid_3x3(task: Task) -> list[Rule]:
     _check_term_count("grid-3x3", task, 3)
-    return [Fixed.of((1.0, a, b)) for a in (0.01, 0.25, 1.0) for b in (0.01, 0.1, 1.0)]
+    return [fixed((1.0, a, b)) for a in (0.01, 0.25, 1.0) for b in (0.01, 0.1, 1.0)]
 
 
 #: log10 of the ratio, as in the paper's figure of the segmentation experiment.
 LINE = (-math.inf, -2, -1.5, -1, -0.5, 0, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2)
 
 
-def _grid_13(task: Task) -> list[Weighting]:
+def _grid_13(task: Task) -> list[Rule]:
     _check_term_count("grid-13", task, 2)
-    return [Fixed.of((1.0, 10.0**exponent)) for exponent in LINE]
+    return [fixed((1.0, 10.0**exponent)) for exponent in LINE]
 
 
 def _check_term_count(name: str, task: Task, count: int) -> None:
@@ -383,13 +433,13 @@ def _check_term_count(name: str, task: Task, count: int) -> None:
         )
 
 
-def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Weighting]:
+def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Rule]:
     search = Search("random", trials, low, high)
     search.check()
     _check_size("random", trials, task)
     rng = random.Random(seed)
     draw = [[math.exp(rng.uniform(*search.range)) for _ in task.terms[1:]] for _ in range(trials)]
-    return [Fixed.of((1.0, *ratios)) for ratios in draw]
+    return [fixed((1.0, *ratios)) for ratios in draw]
 
 
 def _tpe(task: Task, *, trials: int = 20, low: float = 0.01, high: float = 100.0) -> Search:
@@ -407,54 +457,86 @@ def _asha(task: Task, *, trials: int = 27, eta: int = 3, low: float = 0.01, high
     return Search("asha", trials, low, high, eta, rung)
 
 
-def _peer(method: str) -> Callable[..., list[Weighting]]:
-    def make(task: Task, /, **settings: Any) -> list[Weighting]:
-        from trainonce.study.weightings.peers import Peer
-
-        epoch = settings.pop("epoch", None) if method == "dwa" else None
-        return [Peer(method, settings, epoch)]
-
-    return make
-
-
-def _sweep_init(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
-    return [_learned_weighting(task, {**settings, "init": v}) for v in values or (0.001, 0.01, 0.1, 1.0, 10.0)]
-
-
-def _sweep_decay(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
-    return [_learned_weighting(task, {**settings, "decay": v}) for v in values or (0.02, 0.2, 2.0, 20.0, 200.0)]
-
-
-def _sweep_lr(task: Task, /, *values: float, **settings: Any) -> list[Weighting]:
-    rate: Any = task.settings.get("lr")
-    if not values and not is_number(rate):
-        raise ValueError(f"The task {task.name!r} has no setting 'lr' to start from: write sweep-lr(0.001,0.01,0.1).")
-    rates = values or [float(f"{rate * factor:.12g}") for factor in (0.1, 1.0, 10.0, 100.0)]
-    return [_learned_weighting(task, {**settings, "lr": v}) for v in rates]
-
-
-#: Every plan by its name, with what it is, in a line, for the help of the command.
+#: Every plan by its name: what it is, its paper and its cost. The command's list, and the only one.
 PLANS = {
-    "one-shot": PlanType(
-        "learned", _one_shot, "weights learned in one run (init, decay, preset, lr; or units=gradient)"
+    "yoto": PlanType(
+        "rule",
+        _yoto,
+        "the paper's rule: a softmax of exponents that train with the model (init, decay, regularizer, lr)",
+        paper="You Only Train Once, Sakaridis 2025",
     ),
-    "units": PlanType("learned", _units, "gradient units in one run, as one-shot(units=gradient)"),
-    "halving": PlanType(
-        "learned", _halving, "gradient units, begun with far more and far less of each term; the best goes on"
+    "balance": PlanType(
+        "rule",
+        _balance,
+        "gradient balance: every term's gradient about as strong as the base's, aligned by a validation loss (at, "
+        "follow, every, travel)",
+        paper="ours; relatives: GradNorm, Chen et al. 2018; EnCodec's balancer, Défossez et al. 2022",
+        passes="K+2 more backward passes at 140 of 10,000 steps",
+    ),
+    "uw": PlanType("peer", _RulePlan("uw"), "uncertainty weighting", paper="Kendall, Gal and Cipolla 2018"),
+    "imtl-l": PlanType(
+        "peer", _RulePlan("imtl-l"), "impartial multi-task learning, on losses (IMTL-L)", paper="Liu et al. 2021"
+    ),
+    "dwa": PlanType(
+        "peer", _RulePlan("dwa"), "dynamic weight average (temperature, epoch in steps)", paper="Liu et al. 2019"
+    ),
+    "famo": PlanType(
+        "peer",
+        _RulePlan("famo"),
+        "fast adaptive multitask optimization (FAMO), a batch late (lr, weight_decay)",
+        paper="Liu et al. 2023",
+    ),
+    "geometric": PlanType(
+        "peer", _RulePlan("geometric"), "the geometric mean of the losses", paper="Chennupati et al. 2019"
+    ),
+    "random-weights": PlanType(
+        "peer", _RulePlan("random-weights"), "new random weights in every step", paper="Lin et al. 2022"
     ),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
     "base": PlanType("fixed", _base, "the base term alone"),
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),
-    "grid": PlanType("set", _grid, "every combination of ratios to the base: grid(0.1,1,10) or grid(x=0.1/1,y=1/10)"),
-    "grid-3x3": PlanType("set", _grid_3x3, "the paper's grid of three terms"),
-    "grid-13": PlanType("set", _grid_13, "the paper's 13 ratios of two terms, 0 included"),
-    "random": PlanType("set", _random, "random ratios, log-uniform (trials, low, high, seed)"),
-    "tpe": PlanType("search", _tpe, "Optuna's TPE (trials, low, high)"),
-    "asha": PlanType("search", _asha, "successive halving, of tasks that call trial.report (trials, eta, low, high)"),
-    **{name: PlanType("peer", _peer(name), peer.about) for name, peer in PEERS.items()},
-    "replay": PlanType("control", _replay, "the weights of another seed's one-shot run, replayed step by step"),
-    "final": PlanType("control", _final, "the last weights of another seed's one-shot run, from the first step on"),
-    "sweep-init": PlanType("sweep", _sweep_init, "the one-shot plan from several starts"),
-    "sweep-decay": PlanType("sweep", _sweep_decay, "the one-shot plan under several decays"),
-    "sweep-lr": PlanType("sweep", _sweep_lr, "the one-shot plan with several learning rates of the exponents"),
+    "grid": PlanType(
+        "set",
+        _grid,
+        "every combination of ratios to the base: grid(0.1,1,10) or grid(x=0.1/1,y=1/10)",
+        trainings="5, or 3^K",
+    ),
+    "grid-3x3": PlanType("set", _grid_3x3, "the paper's grid of three terms", paper="Sakaridis 2025", trainings="9"),
+    "grid-13": PlanType(
+        "set", _grid_13, "the paper's 13 ratios of two terms, 0 included", paper="Sakaridis 2025", trainings="13"
+    ),
+    "random": PlanType(
+        "set",
+        _random,
+        "random ratios, log-uniform (trials, low, high, seed)",
+        paper="Bergstra and Bengio 2012",
+        trainings="9",
+    ),
+    "tpe": PlanType("search", _tpe, "Optuna's TPE (trials, low, high)", paper="Bergstra et al. 2011", trainings="20"),
+    "asha": PlanType(
+        "search",
+        _asha,
+        "successive halving, of tasks that call trial.report (trials, eta, low, high)",
+        paper="Li et al. 2020",
+        trainings="27 begun",
+    ),
+    "replay": PlanType(
+        "control",
+        _ControlPlan(last=False),
+        "the coefficients of another seed's run, replayed step by step: replay(of=balance), or of yoto",
+        trainings="1 + 1",
+    ),
+    "final": PlanType(
+        "control",
+        _ControlPlan(last=True),
+        "the last coefficients of another seed's run, from the first step on: final(of=balance), or of yoto",
+        trainings="1 + 1",
+    ),
+    "sweep-init": PlanType(
+        "sweep", _sweep("init", (0.001, 0.01, 0.1, 1.0, 10.0)), "yoto from several starts", trainings="5"
+    ),
+    "sweep-decay": PlanType(
+        "sweep", _sweep("decay", (0.02, 0.2, 2.0, 20.0, 200.0)), "yoto under several decays", trainings="5"
+    ),
+    "sweep-lr": PlanType("sweep", _sweep_lr, "yoto with several learning rates of the exponents", trainings="4"),
 }

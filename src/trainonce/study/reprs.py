@@ -62,7 +62,7 @@ def _facts(study: Study) -> dict[str, str]:
     ended = sum(statuses.values()) - statuses["failed"]
     apart = ", ".join(f"{statuses[s]} {s}" for s in ("pruned", "diverged", "failed") if statuses[s])
     return {
-        "plans": ", ".join(plan.name for plan in study.plans) or "none; add some, such as study.add('one-shot')",
+        "plans": ", ".join(plan.name for plan in study.plans) or "none; add some, such as study.add('yoto')",
         "seeds": _seeds(study.seeds),
         "trials": f"{ended} of {len(keys)} done{f' ({apart})' if apart else ''}",
         "folder": str(study.store.shown),

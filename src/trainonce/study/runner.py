@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from trainonce.errors import SameFailureError, StoppedError
+from trainonce.study.peers import PEERS
 from trainonce.study.schedule import POLL, Item, Schedule
-from trainonce.study.weightings.peers import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -169,20 +169,25 @@ def run(
 def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     """What the trials will import. torch loads its compiler when an optimizer first steps, which takes a second."""
     searches = ["optuna"] if any(item.search is not None for item in everything) else []
-    peers = ["torchjd.scalarization"] if any(isinstance(item.weighting, Peer) for item in everything) else []
+    peers = (
+        ["torchjd.scalarization"]
+        if any(item.rule is not None and item.rule.name in PEERS for item in everything)
+        else []
+    )
     return ["torch._dynamo", *CORE, *searches, *peers, *task.preload]
 
 
 #: What ``import trainonce`` leaves for later, and every trial uses, or the file of its task.
 CORE = (
     "trainonce.attachment",
+    "trainonce.balance.rule",
+    "trainonce.composite",
     "trainonce.fixed",
-    "trainonce.halving",
     "trainonce.history",
     "trainonce.optim",
     "trainonce.parameters",
     "trainonce.study.study",
-    "trainonce.units.settings",
+    "trainonce.weighting",
 )
 
 

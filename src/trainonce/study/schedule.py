@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.study.executors.base import Job
-from trainonce.study.weightings import Weighting, key_of, labels, obstacle
+from trainonce.study.rules import Rule, key_of, labels, obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,22 +22,22 @@ POLL = 0.5  # seconds between two checks of trials that another process is runni
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """What one plan has to do for one seed: a weighting, or the trials of a search one after the other."""
+    """What one plan has to do for one seed: a rule, or the trials of a search one after the other."""
 
     plan: str
     seed: int
     keys: tuple[str, ...]
-    weighting: Weighting | None = None
+    rule: Rule | None = None
     search: Search | None = None
-    source: str | None = None  # the key of the trial that the weighting needs
-    point: str = ""  # what distinguishes the weighting within the plan
+    source: str | None = None  # the key of the trial that the rule needs
+    point: str = ""  # what distinguishes the rule within the plan
 
     @classmethod
-    def of_weighting(cls, plan: str, seed: int, weighting: Weighting, identity: str, label: str | None = None) -> Item:
-        needed = weighting.needs(seed)
+    def of_rule(cls, plan: str, seed: int, rule: Rule, identity: str, label: str | None = None) -> Item:
+        needed = rule.needs(seed)
         source = None if needed is None else key_of(identity, *needed)
-        point = weighting.label if label is None else label
-        return cls(plan, seed, (key_of(identity, weighting, seed),), weighting, source=source, point=point)
+        point = rule.label if label is None else label
+        return cls(plan, seed, (key_of(identity, rule, seed),), rule, source=source, point=point)
 
     @classmethod
     def of_search(cls, plan: str, seed: int, search: Search, identity: str) -> Item:
@@ -46,36 +46,41 @@ class Item:
     def label(self, key: str) -> str:
         if self.search is not None:
             return f"{self.plan} {self.keys.index(key) + 1}/{self.search.trials}"
-        return f"{self.plan} {self.point}" if self.point not in self.plan else self.plan
+        point = self.point.removeprefix(f"{self.plan.partition('(')[0]}, ")
+        return f"{self.plan} {point}" if point not in self.plan else self.plan
 
 
 def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[Item]:
     """Everything a study consists of, seed by seed, so that it can be read early. Sweeps come last in a seed."""
     everything = []
-    ordered = [(p, list(zip(p.weightings, labels(p.weightings), strict=True))) for p in plans]
+    ordered = [(p, list(zip(p.rules, labels(p.rules), strict=True))) for p in plans]
     ordered.sort(key=lambda pair: pair[0].kind == "sweep")
     for seed, (plan, points) in itertools.product(seeds, ordered):
         if plan.search is not None:
             everything.append(Item.of_search(plan.name, seed, plan.search, identity))
-        everything += [Item.of_weighting(plan.name, seed, weighting, identity, label) for weighting, label in points]
+        named = len(points) > 1 or plan.kind == "fixed"
+        everything += [
+            Item.of_rule(plan.name, seed, rule, identity, label if named or rule.trains else "")
+            for rule, label in points
+        ]
     return _with_sources(everything, identity)
 
 
 def _with_sources(everything: Sequence[Item], identity: str) -> list[Item]:
-    """A replay needs its one-shot run, asked for or not."""
+    """A control needs the run of another seed, asked for or not."""
     known = {key for item in everything for key in item.keys}
     added = []
     for item in everything:
-        needed = None if item.weighting is None else item.weighting.needs(item.seed)
+        needed = None if item.rule is None else item.rule.needs(item.seed)
         if needed is not None and item.source not in known:
-            weighting, seed = needed
-            added.append(Item.of_weighting("one-shot", seed, weighting, identity))
+            rule, seed = needed
+            added.append(Item.of_rule(rule.plan, seed, rule, identity))
             known.add(added[-1].keys[0])
     return added + list(everything)
 
 
 def left_out(everything: Iterable[Item], records: Mapping[str, Record]) -> dict[str, str]:
-    """The trials that will never run, by key, and why: controls of a one-shot run whose weights are not finite."""
+    """The trials that will never run, by key, and why: controls of a run whose coefficients are not finite."""
     found: dict[str, str] = {}
     for item in everything:
         source = None if item.source is None else records.get(item.source)
@@ -133,7 +138,7 @@ class Schedule:
 
     def _job(self, item: Item, key: str) -> Job:
         done = [self.records[k] for k in item.keys if k in self.records and k != key]
-        return Job(key, item.seed, item.weighting, item.source, item.search, item.keys.index(key), done)
+        return Job(key, item.seed, item.rule, item.source, item.search, item.keys.index(key), done)
 
     def close(self, key: str, record: Record) -> None:
         """Take the record of a trial that has ended."""

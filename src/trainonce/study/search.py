@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.study.weightings import Fixed, digest, without_defaults
+from trainonce.study.rules import Rule, digest, fixed
 from trainonce.text import is_number
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ class Search:
 
     def key(self, identity: str, seed: int, number: int) -> str:
         """The key of a search's trial; which weights it has is known only when its turn comes."""
-        content = without_defaults(self)
+        content = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         del content["trials"]  # more trials continue the same search
         return digest([identity, content, seed, number])
 
     def propose(
         self, terms: Sequence[str], direction: Direction, done: Sequence[Record], key: str, seed: int, number: int
-    ) -> Fixed:
+    ) -> Rule:
         """The weights to try next, given the search's other trials.
 
         :param key: The metric that selects, as records name it.
@@ -74,7 +74,7 @@ class Search:
         )
         study = self._study(terms, direction, done, key, sampler=sampler)
         trial = study.ask()
-        return Fixed.of((1.0, *(trial.suggest_float(t, self.low, self.high, log=True) for t in terms[1:])))
+        return fixed((1.0, *(trial.suggest_float(t, self.low, self.high, log=True) for t in terms[1:])))
 
     def pruner(
         self, terms: Sequence[str], direction: Direction, done: Sequence[Record], key: str
@@ -119,9 +119,9 @@ class Search:
         study = optuna.create_study(direction=direction, **tools)
         metric = key.partition("/")[2]
         for record in done:
-            if record.status == "failed" or not isinstance(record.weighting, Fixed):
+            if record.status == "failed" or not record.rule.coefficients:
                 continue
-            ratios = (min(max(ratio, self.low), self.high) for ratio in record.weighting.ratios)
+            ratios = (min(max(ratio, self.low), self.high) for ratio in record.rule.ratios)
             study.enqueue_trial(dict(zip(terms[1:], ratios, strict=True)))
             trial = study.ask()
             for term in terms[1:]:

@@ -105,7 +105,7 @@ class Study:
                 'if __name__ == "__main__":'
             )
         if not self.plans:
-            raise ValueError("The study has no plan: add some, such as study.add('one-shot').add('grid').")
+            raise ValueError("The study has no plan: add some, such as study.add('yoto').add('grid').")
         if report:
             require("matplotlib.figure", "matplotlib", "study")  # before hours of training
         tools = Tools.choose(self.task, workers, device, start, executor, options)
@@ -220,9 +220,9 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ..
 
 def _as_json(plan: plans.Plan) -> dict[str, Any]:
     search = None if plan.search is None else dataclasses.asdict(plan.search)
-    weightings = [weighting.to_json() for weighting in plan.weightings]
+    rules = [rule.to_json() for rule in plan.rules]
     axes = {} if plan.axes is None else {"axes": plan.axes}
-    return {"name": plan.name, "kind": plan.kind, "points": weightings, "search": search, **axes}
+    return {"name": plan.name, "kind": plan.kind, "rules": rules, "search": search, **axes}
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

@@ -15,17 +15,17 @@ from trainonce.study.intervals import ROUNDING, Interval, paired_interval, verdi
 from trainonce.study.outcomes import Outcome as Outcome
 from trainonce.study.outcomes import best, best_of_each_seed, common_seeds, is_better, outcome
 from trainonce.study.plans import SEARCHES, SINGLE
-from trainonce.study.record import Record, read_weighting
+from trainonce.study.rules import Rule, key_of, labels, obstacle, read_rule
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 from trainonce.study.task import Splits
-from trainonce.study.weightings import Weighting, key_of, labels, obstacle
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from trainonce.study.plans import Kind
+    from trainonce.study.record import Record
 
 ENOUGH = 3  # seeds to compare plans on, where most of them have as many
 MARGIN = 0.02  # of the reference's mean, where the task names no margin
@@ -118,7 +118,7 @@ class Summary:
         return reprs.summary_html(self)
 
     def to_pandas(self) -> Any:
-        """The trials as a pandas ``DataFrame``: plans, weights, seed, status, metrics, cost, one row for each."""
+        """The trials as a pandas ``DataFrame``: plans, rule, seed, status, metrics, cost, one row for each."""
         from trainonce.study import tables  # which needs this module
 
         return tables.to_frame(tables.columns(self), "pandas")
@@ -213,9 +213,9 @@ class Summary:
         return tuple(row for row in self.rows if row.kind != "sweep" and not row.chosen.report)
 
     @property
-    def one_shot(self) -> Row | None:
-        """The first plan that learns its weights."""
-        return next((row for row in self.rows if row.kind == "learned"), None)
+    def first_rule(self) -> Row | None:
+        """The first plan of a rule that trains once, of this package or one's own."""
+        return next((row for row in self.rows if row.kind == "rule"), None)
 
     @property
     def sweeps(self) -> tuple[Row, ...]:
@@ -227,14 +227,13 @@ class Summary:
             outcomes = self._search_outcomes(keys)
             chosen = best_of_each_seed(outcomes, seeds, self.task)
         else:
-            weightings = [read_weighting(content) for content in plan["points"]]
-            named = zip(labels(weightings), weightings, strict=True)
-            outcomes = [self._outcome(label, weighting, seeds) for label, weighting in named]
+            rules = [read_rule(content) for content in plan["rules"]]
+            outcomes = [self._outcome(label, rule, seeds) for label, rule in zip(labels(rules), rules, strict=True)]
             chosen = best(outcomes, self.task)
         if not any(key in self._all for key in keys):
             return None
         spent = [record for key in keys for record in self._all.get(key, ())]
-        left_out = {self._key(o.weighting, seed) for o in outcomes if o.weighting for seed in o.left_out}
+        left_out = {self._key(o.rule, seed) for o in outcomes if o.rule for seed in o.left_out}
         counts = Counter("left out" if key in left_out else self._status(key) for key in keys)
         return Row(
             plan["name"],
@@ -247,8 +246,8 @@ class Summary:
             dict(counts),
         )
 
-    def _key(self, weighting: Weighting, seed: int) -> str:
-        return key_of(self.task.identity, weighting, seed)
+    def _key(self, rule: Rule, seed: int) -> str:
+        return key_of(self.task.identity, rule, seed)
 
     def _last(self, key: str) -> Record | None:
         records = self._all.get(key)
@@ -258,10 +257,10 @@ class Summary:
         record = self._last(key)
         return "missing" if record is None else record.status
 
-    def _outcome(self, label: str, weighting: Weighting, seeds: Iterable[int]) -> Outcome:
-        found = {seed: self._last(self._key(weighting, seed)) for seed in seeds}
-        made = outcome(label, weighting, [record for record in found.values() if record], len(found), self.task)
-        sources = {seed: needed for seed in found if (needed := weighting.needs(seed)) is not None}
+    def _outcome(self, label: str, rule: Rule, seeds: Iterable[int]) -> Outcome:
+        found = {seed: self._last(self._key(rule, seed)) for seed in seeds}
+        made = outcome(label, rule, [record for record in found.values() if record], len(found), self.task)
+        sources = {seed: needed for seed in found if (needed := rule.needs(seed)) is not None}
         left_out = {
             seed: source.seed
             for seed, needed in sources.items()
@@ -273,8 +272,8 @@ class Summary:
     def _search_outcomes(self, keys: Sequence[str]) -> list[Outcome]:
         """Each trial of each seed's search as an outcome of its own."""
         found = [record for key in keys if (record := self._last(key)) is not None and record.status != "failed"]
-        named = zip(labels([record.weighting for record in found]), found, strict=True)
-        return [outcome(label, r.weighting, [r], 1, self.task) for label, r in named]
+        named = zip(labels([record.rule for record in found]), found, strict=True)
+        return [outcome(label, r.rule, [r], 1, self.task) for label, r in named]
 
     # Compared with the reference
 
@@ -334,9 +333,9 @@ def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:
     if search is not None:
         made = Search(**search)
         return [made.key(identity, seed, number) for seed in seeds for number in range(made.trials)]
-    weightings = [read_weighting(content) for content in plan["points"]]
-    own = [key_of(identity, weighting, seed) for weighting in weightings for seed in seeds]
-    return own + [key_of(identity, *needed) for p in weightings for seed in seeds if (needed := p.needs(seed))]
+    rules = [read_rule(content) for content in plan["rules"]]
+    own = [key_of(identity, rule, seed) for rule in rules for seed in seeds]
+    return own + [key_of(identity, *needed) for rule in rules for seed in seeds if (needed := rule.needs(seed))]
 
 
 def _reference(rows: Sequence[Row]) -> Row | None:

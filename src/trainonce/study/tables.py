@@ -33,7 +33,7 @@ def trial_rows(summary: Summary) -> list[TrialRow]:
     kept = [record for record in summary.records if record.key in plans]
     last = {record.key: index for index, record in enumerate(kept)}
     found = [TrialRow(tuple(plans[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
-    return sorted(found, key=lambda t: (order[t.plans[0]], t.record.weighting.label, t.record.seed))
+    return sorted(found, key=lambda t: (order[t.plans[0]], t.record.rule.label, t.record.seed))
 
 
 def _plans_by_key(summary: Summary) -> dict[str, list[str]]:
@@ -46,7 +46,7 @@ def _plans_by_key(summary: Summary) -> dict[str, list[str]]:
 
 
 def columns(summary: Summary, trials: Sequence[TrialRow] | None = None) -> dict[str, list[Any]]:
-    """One value per record in each column: plans, weights, seed, status, metrics, time; None where there is none.
+    """One value per record in each column: plans, rule, seed, status, metrics, time; None where there is none.
 
     A metric that has the name of another column is called ``metric/NAME``.
     """
@@ -54,13 +54,14 @@ def columns(summary: Summary, trials: Sequence[TrialRow] | None = None) -> dict[
     records = [trial.record for trial in trials]
     head: dict[str, list[Any]] = {
         "plans": [" ".join(trial.plans) for trial in trials],
-        "weights": [record.weighting.label for record in records],
+        "rule": [record.rule.label for record in records],
         "seed": [record.seed for record in records],
         "status": [record.status for record in records],
         "last": [trial.last for trial in trials],
     }
     tail: dict[str, list[Any]] = {
-        f"weight/{term}": [record.weights[i] if i < len(record.weights) else None for record in records]
+        f"{kind}/{term}": [values[i] if i < len(values) else None for values in found]
+        for kind, found in (("ratio", [r.ratios for r in records]), ("coefficient", [r.coefficients for r in records]))
         for i, term in enumerate(summary.task.terms)
     } | {
         "seconds": [record.seconds for record in records],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -60,7 +59,7 @@ class Task(Splits):
     report: str
     unit: str = ""
     margin: float | None = None
-    one_shot: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    yoto: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     preload: tuple[str, ...] = ()
     incidental: tuple[str, ...] = ()
@@ -77,13 +76,6 @@ class Task(Splits):
     def about(self) -> str:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
-
-    @property
-    def goes_back(self) -> bool:
-        """Whether the function loops over ``trial.loop``, by its source: then the plan ``halving`` can train it."""
-        with contextlib.suppress(OSError, TypeError):  # of functions without a source
-            return "trial.loop(" in inspect.getsource(self.function)
-        return False
 
     @property
     def steps(self) -> int | None:
@@ -195,7 +187,7 @@ def task(
     report: str = "test",
     unit: str = "",
     margin: float | None = None,
-    one_shot: Mapping[str, Any] | None = None,
+    yoto: Mapping[str, Any] | None = None,
     seconds: float | None = None,
     preload: Sequence[str] = (),
     incidental: Sequence[str] = (),
@@ -217,8 +209,8 @@ def task(
     :param unit: What to print behind the metric, such as ``"%"``.
     :param margin: How much worse the metric may be and still be acceptable (non-inferiority). By default 2 % of the
         best grid point's mean.
-    :param one_shot: Settings of the one-shot plan that suit this task: ``init``, ``decay``, ``preset``, ``lr``, or
-        ``units`` and what goes with them. A plan that asks for other units takes none of them.
+    :param yoto: Settings of the paper's rule that suit this task, such as ``{"init": 0.1, "decay": 20}``: see
+        :class:`trainonce.CompositeLoss`.
     :param seconds: About how long one training takes on one CPU core, for the list of recipes and the cost of a study.
     :param preload: Modules that each trial will import; they are loaded once, before the first.
     :param incidental: Settings that the results do not depend on, such as where the data is. A study continues when
@@ -270,7 +262,7 @@ def task(
             report,
             unit,
             margin,
-            dict(one_shot or {}),
+            dict(yoto or {}),
             seconds,
             tuple(preload),
             tuple(incidental),

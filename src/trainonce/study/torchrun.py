@@ -22,8 +22,8 @@ from trainonce.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trainonce.study.rules import Rule
     from trainonce.study.task import Task
-    from trainonce.study.weightings import Weighting
 
 T = TypeVar("T")
 
@@ -99,12 +99,12 @@ def _device(wanted: str | None) -> str:
     return f"cuda:{local}"
 
 
-def announce(weighting: Weighting | None, seed: int = 0, source: str | None = None) -> None:
+def announce(rule: Rule | None, seed: int = 0, source: str | None = None) -> None:
     """Tell the others what is trained next; None: nothing any more."""
     global _training
     if world_size() > 1:
-        broadcast((weighting, seed, source))
-        _training = weighting is not None
+        broadcast((rule, seed, source))
+        _training = rule is not None
 
 
 def end_trial() -> None:
@@ -123,19 +123,19 @@ def dismiss() -> None:
 def follow(task: Task | None, device: str, history: Path | None = None) -> int:
     """Train whatever the first process announces, until it announces the end. Without a task there will be nothing.
 
-    :param history: The folder with the history that the weighting needs, where the first one's is on another machine.
+    :param history: The folder with the history that the rule needs, where the first one's is on another machine.
     """
     from trainonce.random_states import seed_everything
     from trainonce.study.trial import Trial
 
     while True:
-        weighting, seed, source = broadcast((None, 0, None))
-        if weighting is None:
+        rule, seed, source = broadcast((None, 0, None))
+        if rule is None:
             return int(task is None)
         assert task is not None
         with tempfile.TemporaryDirectory() as folder:
             where = history or (None if source is None else Path(source))
-            trial = Trial(task, weighting, seed, dir=Path(folder), device=device, source=where)
+            trial = Trial(task, rule, seed, dir=Path(folder), device=device, source=where)
             seed_everything(seed)
             with contextlib.suppress(InputError):  # the first process meets the same error and reports it
                 task(trial)

@@ -19,13 +19,14 @@ from trainonce.study.checkpoint import Checkpoint, kinds, read_checkpoint, read_
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from trainonce.composite import NonFinite
-    from trainonce.states import Part
+    from torch import Tensor
+
+    from trainonce.study.rules import Rule
     from trainonce.study.task import Task
-    from trainonce.study.weightings import Weighting
+    from trainonce.weighting import LossWeighting, NonFinite
 
 BEAT = 0.2  # seconds between two signs of life
 
@@ -41,7 +42,7 @@ class Trial:
     def __init__(
         self,
         task: Task,
-        weighting: Weighting,
+        rule: Rule,
         seed: int,
         *,
         dir: Path,  # noqa: A002 the name that users know from other tools
@@ -58,9 +59,9 @@ class Trial:
         self.history: trainonce.History | None = None
         self.steps = 0  # of the optimizer
         self.total = task.steps
-        self._task, self._weighting, self._source = task, weighting, source
+        self._task, self._rule, self._source = task, rule, source
         self._pruner, self._notify = pruner, notify
-        self._criterion: trainonce.CompositeLoss | None = None
+        self._criterion: LossWeighting | None = None
         self._shown: tuple[int, int | None] | None = None
         self._note, self._notified = "", 0.0
         self._restored: Checkpoint | None = None
@@ -68,16 +69,22 @@ class Trial:
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
         self.wasted = (0.0, 0.0)  # what earlier runs cost that no checkpoint holds and no record counts
         self._loadable: set[type] = set()  # of entries that a checkpoint was seen to hold
-        self.halving: trainonce.Halving | None = None
 
     def criterion(
-        self, terms: Sequence[str] | None = None, *, scale: float = 1.0, nonfinite: NonFinite = "propagate"
-    ) -> trainonce.CompositeLoss:
-        """The criterion to train with, on the trial's device. The plan decides whether its weights are learned.
+        self,
+        terms: Sequence[str] | None = None,
+        *,
+        validation: Callable[[], Tensor] | None = None,
+        scale: float = 1.0,
+        nonfinite: NonFinite = "propagate",
+    ) -> LossWeighting:
+        """Make the criterion to train with, on the trial's device. The plan decides which rule it is.
 
         :param terms: The task's terms, if you want to repeat them here.
-        :param scale: As in :class:`trainonce.CompositeLoss`.
-        :param nonfinite: As in :class:`trainonce.CompositeLoss`.
+        :param validation: A function that returns a loss on data that is not trained on, with its graph, as in
+            :class:`trainonce.BalancedLoss`; it aligns a balance. Rules without alignment ignore it.
+        :param scale: As in :class:`trainonce.LossWeighting`.
+        :param nonfinite: As in :class:`trainonce.LossWeighting`.
         """
         if terms is not None and tuple(terms) != self._task.terms:
             raise ValueError(
@@ -87,24 +94,39 @@ class Trial:
         if self._criterion is not None:
             raise RuntimeError("trial.criterion was called twice. A trial has one criterion: keep it and pass it on.")
         with torch.random.fork_rng(devices=[]):  # the model starts the same whatever the criterion draws
-            made = self._weighting.criterion(self._task.terms, scale, nonfinite, self._source)
+            made = self._rule.build(
+                self._task.terms,
+                scale=scale,
+                nonfinite=nonfinite,
+                validation=validation,
+                steps=self.total,
+                source=self._source,
+            )
         self._criterion = made.to(self.device)
         return self._criterion
 
     @property
     def measures(self) -> bool:
-        """Whether the criterion runs backward through the losses at times, besides the loop's own pass.
+        """Whether the criterion may run backward through the losses itself, besides the loop's own pass.
 
-        It does in gradient units. A CUDA graph of the losses cannot be run backward twice, for one.
+        Gradient balance does. A CUDA graph of the losses cannot be run backward twice, for one.
         """
-        return self._weighting.measures
+        return self._rule.measures
 
     @property
-    def lacks_held_out(self) -> bool:
-        """Whether the plan has a drift, and no held-out loss was ever compared with."""
-        meter = None if self._criterion is None else self._criterion.meter
-        drift = None if meter is None else meter.drift
-        return drift is not None and drift.settings.travel != 0 and bool(drift.square.isnan().all())
+    def not_aligned(self) -> str:
+        """Why no validation loss moved the balance, in a sentence; nothing where one did, or none should."""
+        made = self._criterion
+        if made is None or not self._rule.aligns:
+            return ""
+        if getattr(made, "validation", None) is None:
+            return (
+                f"The task {self._task.name!r} passes no validation loss to trial.criterion(validation=...), so the "
+                "balance was not aligned."
+            )
+        if bool(made.square.isnan().all()):  # type: ignore[operator]
+            return "The balance was not aligned: no batch had all terms at a step that measures."
+        return ""
 
     def attach(self, optimizer: torch.optim.Optimizer) -> trainonce.Attachment:
         """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
@@ -114,10 +136,8 @@ class Trial:
             self.wasted = read_spent(self.dir)
             for name in (layout.HISTORY, layout.CHECKPOINT):
                 (self.dir / name).unlink(missing_ok=True)
-        halving = None if self._restored is None else self._restored.halving  # its rows are fewer than its steps
-        rows = self.steps if halving is None else int(halving["rows"])
-        self.history = trainonce.History(self.dir / layout.HISTORY, step=rows or None)
-        attachment = self._weighting.attach(optimizer, self._criterion, self.history, self.total)
+        self.history = trainonce.History(self.dir / layout.HISTORY, step=self.steps or None)
+        attachment = self._rule.attach(optimizer, self._criterion, self.history)
         trial = weakref.ref(self)
 
         def count(*_: Any) -> None:
@@ -129,53 +149,6 @@ class Trial:
         if self._restored is not None and self._restored.random:  # now that the model has drawn its first weights
             random_states.put_back(self._restored.random[torchrun.rank()], self.device)
         return attachment
-
-    # The loop, for plans that go back
-
-    def loop(self, parts: Iterable[Part | torch.Generator], steps: int | None = None, first: int = 0) -> Iterator[int]:
-        """The steps of the training, for tasks that the plan ``halving`` can train.
-
-        With this plan some steps come several times, from the same state and under different weights; with any other
-        they are ``range(first, steps)``. The batch of a step has to be the same whenever it comes.
-
-        :param parts: What the training changes: model, optimizer, scheduler, all that has a ``state_dict``, and
-            generators that batches are drawn with. The criterion and torch's own random states need not be named.
-        :param steps: The length of the training, by default that of the task.
-        :param first: The steps that a restored training has made.
-        """
-        if self._criterion is None or self.history is None:
-            raise RuntimeError("trial.loop needs the criterion and the optimizer first: call trial.attach(optimizer).")
-        steps = self.total if steps is None else steps
-        if steps is None:
-            raise ValueError("trial.loop needs the number of steps: the task has no setting 'steps'.")
-        if self.halving is not None:
-            raise RuntimeError(
-                "trial.loop was called twice: with the plan 'halving' one loop has all steps of the training."
-            )
-        make = getattr(self._weighting, "halving", None)
-        if make is None:
-            return iter(range(first, steps))
-        higher = self._task.direction == "maximize"
-        self.halving = make(self._criterion, steps, list(parts), higher=higher)
-        if self._restored is not None and self._restored.halving is not None:
-            self.halving.load_state_dict(self._restored.halving)
-        return iter(self.halving)
-
-    @property
-    def is_branching(self) -> bool:
-        """Whether these steps are tried out, and may be taken back. No training ends here, and no report counts."""
-        return self.halving is not None and self.halving.is_branching
-
-    @property
-    def wants_score(self) -> bool:
-        """Whether the plan asks for :meth:`score` after this step. Only ``halving`` ever does."""
-        return self.halving is not None and self.halving.wants_score
-
-    def score(self, value: float) -> None:
-        """Tell the task's metric on the selecting split, when :attr:`wants_score` asks for it."""
-        if self.halving is None:
-            raise RuntimeError("trial.score is for the steps at which trial.wants_score is true.")
-        self.halving.score(torchrun.broadcast(as_float("trial.score's value", value)))
 
     # Going on after an interruption
 
@@ -195,16 +168,15 @@ class Trial:
             raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
         if not isinstance(state, Mapping):
             raise TypeError(f"trial.save needs a dict of what to keep, by name; got {type(state).__name__}.")
-        if not self._weighting.resumable or (self.halving is not None and not self.halving.can_save):
+        if not self._rule.resumable:
             return
         states = torchrun.gather(random_states.collect(self.device)) if random else []
         if not torchrun.is_first():
             return
         state = dict(state)
         self.history.flush()
-        halving = None if self.halving is None else {**self.halving.state_dict(), "rows": self.history.mark()[0]}
-        content = Checkpoint(self._weighting.to_json(), self.steps, self.reports, self.seconds, state, states, halving)
-        found = kinds(state if halving is None else {"state": state, "halving": halving})
+        content = Checkpoint(self._rule.to_json(), self.steps, self.reports, self.seconds, state, states)
+        found = kinds(state)
         if write_checkpoint(self.dir, content, check=not self._loadable or not found <= self._loadable):
             self._loadable |= found
             self.kept, self._kept_seconds = self.fraction, content.seconds
@@ -219,7 +191,7 @@ class Trial:
         if self.history is not None:
             raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
         found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
-        if found is None or found.weighting != self._weighting.to_json():  # a search may have proposed other weights
+        if found is None or found.rule != self._rule.to_json():  # a search may have proposed other weights
             return None
         self._restored = found
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
@@ -246,8 +218,6 @@ class Trial:
 
         A task with the setting ``epochs``, and none ``steps``, counts epochs.
         """
-        if self.is_branching:
-            return
         metric = self._task.metric
         if metric not in metrics:
             raise ValueError(f"trial.report needs the task's metric, {metric!r}; got {quoted(metrics) or 'none'}.")
@@ -271,17 +241,8 @@ class Trial:
         self._beat()
 
     @property
-    def extent(self) -> float:
-        """What a training that has ended took, in trainings: more than 1 where the plan repeated a part of it."""
-        return self.fraction if self.halving is not None else 1.0
-
-    @property
     def fraction(self) -> float:
-        """The part of a full training that was done; 1 where its length is not known, more where steps came again."""
-        if self.halving is not None:
-            return self.halving.made / self.halving.steps
-        if self._restored is not None and self._restored.halving is not None:
-            return float(self._restored.halving["made"] / self._restored.halving["steps"])
+        """The part of a full training that was done; 1 where its length is not known."""
         reported = (self.reports[-1][0], self._task.epochs) if self.reports and self._task.epochs else (1, 1)
         done, total = (self.steps, self.total) if self.total else self._shown or reported
         return min(1.0, done / total) if total else 1.0

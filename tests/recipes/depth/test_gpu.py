@@ -66,8 +66,8 @@ def test_nothing_on_the_step_path_waits_for_the_gpu():
     settings = Settings(**SMALL | {"steps": 6})
     network = training.build_network(settings, CUDA)
     steps = build_optimizer(network, settings)
-    criterion = trainonce.CompositeLoss(TERMS).to(CUDA)
-    trainonce.attach(steps, criterion, decay=1.0)
+    criterion = trainonce.CompositeLoss(TERMS, decay=1.0).to(CUDA)
+    trainonce.attach(steps, criterion)
     objective = training.build_objective(network, settings, CUDA)
     for step, views in training.batches_from(rooms.load(0, (48, 64), (8, 1, 1)), settings, network.patch, 0, CUDA, 0):
         torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")

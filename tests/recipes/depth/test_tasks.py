@@ -22,13 +22,13 @@ pytestmark = [
 @pytest.mark.parametrize("name", ["rooms", "nyu", "unidepth-paper"])
 def test_the_exponents_learning_rate_is_explicit_and_lets_them_travel(name):
     """As far as Adam takes them, a learning rate a step: several times from the start, log(0.1), to the base's 0."""
-    lr, settings = load(name).one_shot["lr"], Settings(**load(name).settings)
+    lr, settings = load(name).yoto["lr"], Settings(**load(name).settings)
     assert lr * sum(learning_rate_factor(step, settings) for step in range(0, settings.steps, 100)) * 100 > 2 * 2.3
 
 
 def test_the_papers_exponents_learn_as_its_model_does():
     task = load("unidepth-paper")
-    assert task.one_shot["lr"] == Settings(**task.settings).lr
+    assert task.yoto["lr"] == Settings(**task.settings).lr
 
 
 def test_the_paper_is_the_paper():
@@ -37,7 +37,7 @@ def test_the_paper_is_the_paper():
     assert (settings.steps, settings.batch, settings.lr, settings.encoder_lr) == (300_000, 64, 1.35e-4, 0.1)
     assert (settings.encoder, settings.dim, settings.heads, settings.depths) == ("vit-l", 512, 8, (3, 2, 1))
     assert (settings.weight_decay, settings.constant, settings.clip, settings.attention) == (0.1, 0.25, 1.0, "nystrom")
-    assert (task.one_shot["init"], task.one_shot["decay"]) == (0.1, 20.0)
+    assert (task.yoto["init"], task.yoto["decay"]) == (0.1, 20.0)
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_two_processes_with_one_frame_each_are_one_with_two(tmp_path, graphed):
     done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     two, one = (json.loads((tmp_path / name / "trials.jsonl").read_text()) for name in ("two", "one"))
-    assert two["weights"] == pytest.approx(one["weights"], rel=1e-4)
+    assert two["coefficients"] == pytest.approx(one["coefficients"], rel=1e-4)
     assert two["metrics"]["test/delta_1"] == pytest.approx(one["metrics"]["test/delta_1"], abs=1.0)
     (first,), (second,) = (list((tmp_path / name / "trials").glob("*/network.pt")) for name in ("one", "two"))
     networks = [torch.load(path, weights_only=True) for path in (first, second)]
@@ -321,5 +321,5 @@ def test_compiled_blocks_train_as_plain_ones(tmp_path, monkeypatch):
         "Harmonics",
     }
     assert not any(module.inner in compiled for module in compiled if hasattr(module, "inner"))
-    assert compiling.weights == pytest.approx(plain.weights, rel=1e-5)
+    assert compiling.coefficients == pytest.approx(plain.coefficients, rel=1e-5)
     assert compiling.metrics == pytest.approx(plain.metrics, rel=1e-3)

@@ -58,8 +58,8 @@ def test_nothing_on_the_step_path_waits_for_the_gpu():
     settings = Settings(crop=(64, 64), batch=2, steps=6)
     network = training.build_network(7, settings, CUDA)
     optimizer, losses = training.build_optimizer(network, settings), training.build_losses(network, settings, CUDA)
-    criterion = trainonce.CompositeLoss(TERMS).to(CUDA)
-    trainonce.attach(optimizer, criterion, decay=0.05, lr=1e-3, history=trainonce.History())
+    criterion = trainonce.CompositeLoss(TERMS, decay=0.05, lr=1e-3).to(CUDA)
+    trainonce.attach(optimizer, criterion, history=trainonce.History())
     seen = []
     try:
         for step, batch in training.batches_from(DOMAINS, settings, 0, CUDA, 0, (0, 1)):

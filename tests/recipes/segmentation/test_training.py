@@ -86,7 +86,7 @@ def test_two_processes_with_one_scene_each_are_one_with_two(tmp_path):
         done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
     two, one = (json.loads((tmp_path / name / "trials.jsonl").read_text()) for name in ("two", "one"))
-    assert two["weights"] == pytest.approx(one["weights"], rel=1e-4)
+    assert two["coefficients"] == pytest.approx(one["coefficients"], rel=1e-4)
     paths = {name: next((tmp_path / name / "trials").glob("*/network.pt")) for name in ("one", "two", "half", "start")}
     networks = {name: torch.load(path, weights_only=True) for name, path in paths.items()}
 
@@ -181,15 +181,15 @@ def test_the_paper_is_the_paper():
     assert (settings.backbone, settings.crop, settings.schedule) == ("resnet-101", (1024, 1024), "constant")
     assert (settings.optimizer, settings.weight_decay, settings.head_lr) == ("sgd", 5e-4, 10.0)
     assert (settings.batch_norm, settings.frame, settings.bandwidth) == ("batch", (1024, 1920), 0.01)
-    assert (task.one_shot["lr"], task.one_shot["decay"], task.one_shot["preset"]) == (settings.lr, 0.05, "softplus")
-    assert task.one_shot["init"] == pytest.approx(0.0183156, rel=1e-5)
+    assert (task.yoto["lr"], task.yoto["decay"], task.yoto["regularizer"]) == (settings.lr, 0.05, "softplus")
+    assert task.yoto["init"] == pytest.approx(0.0183156, rel=1e-5)
     assert settings.steps == 50 * 2975
 
 
 @pytest.mark.parametrize("name", ["streets", "camvid", "ciss-paper"])
 def test_the_exponents_learning_rate_is_always_explicit(name):
     factor = 10 if name == "camvid" else 1
-    assert load(name).one_shot["lr"] == factor * Settings(**load(name).settings).lr
+    assert load(name).yoto["lr"] == factor * Settings(**load(name).settings).lr
     assert name in RECIPES
 
 
@@ -361,12 +361,12 @@ def test_a_training_is_by_its_seed_and_reports_each_set_under_its_name(tmp_path,
     monkeypatch.setattr(training, "batches_from", note_feed)
     monkeypatch.setattr(training, "draw_pictures", lambda *_: None)
     settings = TINY | {"check": False, "schedule": "poly", "warmup": 2}
-    study = Study(tasks.streets.using(**settings), tmp_path, seeds=[3]).add("one-shot")
+    study = Study(tasks.streets.using(**settings), tmp_path, seeds=[3]).add("yoto")
     study.run(workers=0, show=False, device="cpu")
     (record,) = study.store.read().values()
     assert record.status == "done", record.error
     history = (study.store.folder(record.key) / "history.jsonl").read_text().splitlines()[1:]
-    base, factors = tasks.streets.one_shot["lr"], [0.5, 0.75**0.9, 0.5**0.9, 0.25**0.9]
+    base, factors = tasks.streets.yoto["lr"], [0.5, 0.75**0.9, 0.5**0.9, 0.25**0.9]
     assert [json.loads(line)["lr"] for line in history] == pytest.approx([base * factor for factor in factors])
     assert fed == [("street 3/25 day", "street 3/207 night", 3)]  # of 200 and 60
     validation = ("street 3/267 night", 4)  # of 60, and of 120 and 60 for the others
@@ -409,13 +409,12 @@ def test_a_full_disk_is_no_reason_to_lose_a_training(tmp_path, monkeypatch):
     assert not (folder / "network.pt").exists()
 
 
-@pytest.mark.parametrize("plan", ["one-shot(units=gradient)", "halving(rounds=0.2,keep=1)"])
-def test_gradient_units_and_halving_train_the_recipe(tmp_path, plan):
+def test_a_balance_trains_the_recipe(tmp_path):
     settings = TINY | {"check": False, "steps": 20, "evaluations": 0}
-    study = Study(tasks.streets.using(**settings), tmp_path, seeds=[3]).add(plan)
+    study = Study(tasks.streets.using(**settings), tmp_path, seeds=[3]).add("balance")
     study.run(workers=0, show=False, device="cpu")
     (record,) = study.store.read().values()
     assert record.status == "done", record.error
-    assert record.total != 1
-    assert record.fraction == (pytest.approx(1.4) if plan.startswith("halving") else 1.0)
-    assert len(record.answers) == plan.startswith("halving")
+    assert record.coefficients[0] == 0.5
+    assert record.ratios[1] != 1
+    assert record.fraction == 1.0

@@ -23,13 +23,6 @@ class Trial:
     def save(self, state):
         self.saved.append(state)
 
-    def loop(self, parts, steps, first):
-        self.looped = list(parts)
-        return self.steps or range(first, steps)
-
-    steps = None
-    wants_score = False
-
 
 class Count:
     """A part with a state: how many steps it has seen."""
@@ -52,11 +45,9 @@ def train(trial, count, first=0, steps=10, evaluations=0, keep_every=0):
         seen.append(step)
         count.steps += 1
 
-    def batches_after(done):
-        return ((step, f"batch {step}") for step in range(done + 1, steps + 1))
-
-    parts, validate = {"count": count}, lambda: {"error": float(count.steps)}
-    return run_steps(trial, settings, parts, batches_after, first, train_step, validate), seen
+    batches = ((step, f"batch {step}") for step in range(first + 1, steps + 1))
+    done = run_steps(trial, settings, {"count": count}, batches, train_step, lambda: {"error": float(count.steps)})
+    return done, seen
 
 
 @pytest.mark.parametrize(
@@ -88,24 +79,6 @@ def test_a_resumed_loop_goes_on_where_the_checkpoint_was():
     assert (first, count.steps) == (4, 4)
     assert train(Trial(), count, first=first) == (True, list(range(5, 11)))
     assert count.steps == 10
-
-
-def test_a_trial_may_go_back_in_its_steps_and_ask_for_scores():
-    class GoingBack(Trial):
-        steps = (0, 1, 2, 1, 2, 3)
-        scored = ()
-
-        @property
-        def wants_score(self):
-            return True
-
-        def score(self, value):
-            self.scored += (value,)
-
-    trial, count = GoingBack(), Count()
-    assert train(trial, count, steps=4) == (True, [1, 2, 3, 2, 3, 4])
-    assert trial.scored == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-    assert trial.looped == [count]
 
 
 def test_without_a_checkpoint_nothing_is_loaded():

@@ -9,5 +9,5 @@ def test_given_axes_are_drawn_on(studies):
     figure = Figure()
     axes = figure.subplots(1, 2)
     assert report.cost_quality(studies[1], axes[0]) is figure
-    assert report.weights(studies[1], axes[1]) is figure
+    assert report.ratios(studies[1], axes=axes[1]) is figure
     assert all(a.lines for a in axes)

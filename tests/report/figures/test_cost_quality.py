@@ -7,12 +7,13 @@ import _stores
 import _studies
 import pytest
 from _figures import TERMS, boxes, marked, texts
+from _stores import yoto
 
 from trainonce import report
 from trainonce.report.drawing import plans
 from trainonce.study import Summary
+from trainonce.study.rules import fixed
 from trainonce.study.store import Store
-from trainonce.study.weightings import Fixed, Learned
 
 
 @pytest.mark.parametrize("k", TERMS)
@@ -46,8 +47,8 @@ def test_cost_quality_names_every_plan_and_no_names_overlap(studies, k):
 
 
 def test_many_plans_of_one_cost_are_still_apart(tmp_path):
-    plans = [_stores.plan("one-shot", "learned", [Learned()]), _stores.plan("grid", "set", _stores.ratio_grid(1))]
-    plans += [_stores.plan(f"fixed(1,{i})", "fixed", [Fixed.of((1.0, float(i)))]) for i in range(1, 19)]
+    plans = [_stores.plan("yoto", "rule", [yoto()]), _stores.plan("grid", "set", _stores.ratio_grid(1))]
+    plans += [_stores.plan(f"fixed(1,{i})", "fixed", [fixed((1.0, float(i)))]) for i in range(1, 19)]
     figure = report.cost_quality(Summary.read(_stores.build(tmp_path, plans=plans, histories=False)))
     found = boxes(figure)
     assert len(found) >= 20
@@ -58,10 +59,10 @@ def test_many_plans_of_one_cost_are_still_apart(tmp_path):
 def test_a_far_off_plan_stands_at_the_edge_with_its_value(tmp_path):
     def result(point, terms, seed):
         good = _stores.quality(point, terms, seed)
-        return (10.0, 10.0 + seed) if isinstance(point, Fixed) and point.weights == (0.5, 0.5) else good
+        return (10.0, 10.0 + seed) if point.coefficients == (0.5, 0.5) else good
 
     plans = [*_stores.usual(("ce", "consistency"))[:1], _stores.plan("grid", "set", _stores.ratio_grid(1, (0.1, 0.3)))]
-    plans += [_stores.plan("uniform", "fixed", [Fixed.of((1.0, 1.0))]), _stores.plan("uw", "peer", [])][:1]
+    plans += [_stores.plan("uniform", "fixed", [fixed((1.0, 1.0))]), _stores.plan("uw", "peer", [])][:1]
     summary = Summary.read(_stores.build(tmp_path, plans=plans, result=result, histories=False))
     figure = report.cost_quality(summary)
     low, _ = figure.axes[0].get_ylim()
@@ -71,11 +72,11 @@ def test_a_far_off_plan_stands_at_the_edge_with_its_value(tmp_path):
 
 
 def test_a_long_name_stays_inside_the_axes(tmp_path):
-    name = "one-shot(init=0.0183156,decay=0.05,preset=softplus)"
-    plans = [_stores.plan(name, "learned", [Learned()]), _stores.plan("grid", "set", _stores.ratio_grid(1))]
+    name = "yoto(init=0.0183156,decay=0.05,regularizer=softplus)"
+    plans = [_stores.plan(name, "rule", [yoto()]), _stores.plan("grid", "set", _stores.ratio_grid(1))]
     figure = report.cost_quality(Summary.read(_stores.build(tmp_path, plans=plans, histories=False)))
     found = boxes(figure)
-    (box,) = [box for text, box in found if text.startswith("one-shot(init=0.0183")]
+    (box,) = [box for text, box in found if text.startswith("yoto(init=0.0183")]
     assert box.x0 > figure.axes[0].get_window_extent().x0
 
 
@@ -87,25 +88,25 @@ def test_the_reference_is_named_by_what_it_is(hard):
 
 def test_two_grids_have_names_of_their_own(tmp_path):
     grids = [_stores.plan(f"grid({r},1)", "set", _stores.ratio_grid(1, (r, 1.0))) for r in (0.1, 10.0)]
-    plans = [_stores.plan("one-shot", "learned", [Learned()]), *grids]
+    plans = [_stores.plan("yoto", "rule", [yoto()]), *grids]
     summary = Summary.read(_stores.build(tmp_path, plans=plans, histories=False))
     assert {"best of grid(0.1,1)", "best of grid(10.0,1)"} <= set(texts(report.cost_quality(summary)))
 
 
 def test_plans_of_different_seeds_say_how_many_they_have(hard):
     found = texts(report.cost_quality(hard("other seeds")))
-    assert {"one-shot, 3 seeds", "uw, 1 seed", "best of grid, 10 seeds"} <= set(found)
+    assert {"yoto, 3 seeds", "uw, 1 seed", "best of grid, 10 seeds"} <= set(found)
 
 
 def test_plans_with_as_many_but_other_seeds_say_so(tmp_path):
     plans = _stores.usual(_studies.TWELVE[:2])[:3]
-    others = {"one-shot": [0, 1], "grid": [2, 3], "uniform": [2, 3]}
+    others = {"yoto": [0, 1], "grid": [2, 3], "uniform": [2, 3]}
     store = Store(_stores.build(tmp_path, plans=plans, seeds=range(4), histories=False))
     manifest = store.read_manifest()
     store.write_manifest(manifest | {"plans": [plan | {"seeds": others[plan["name"]]} for plan in manifest["plans"]]})
     for figure in (report.cost_quality(Summary.read(tmp_path)), report.seeds(Summary.read(tmp_path))):
         names = [*texts(figure), *(tick.get_text() for tick in figure.axes[0].get_yticklabels())]
-        assert {"one-shot, other seeds", "uniform", "best of grid"} <= set(names)
+        assert {"yoto, other seeds", "uniform", "best of grid"} <= set(names)
 
 
 def test_error_bars_and_the_grey_line_end_in_arrows_where_they_leave_the_axes(hard):

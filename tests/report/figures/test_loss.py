@@ -16,7 +16,7 @@ def test_a_loss_is_drawn_for_every_point_the_others_in_grey(studies):
         figure = report.loss(summary, term)
         assert len(marked(figure, "fixed weights")) == len(summary.reference.outcomes) - 1
         assert {line.get_color() for line in marked(figure, "fixed weights")} == {style.COLOURS["set"]}
-        assert marked(figure, "learned")[0].get_color() == style.COLOURS["learned"]
+        assert [line.get_color() for line in marked(figure, "rule ")] == list(style.RULES)[:2]
         assert marked(figure, "reference")[0].get_color() == style.INK
 
 
@@ -33,9 +33,8 @@ def test_a_run_that_leaves_the_axis_ends_in_an_arrow():
     assert sorted(set(arrows)) == [("^", 1), ("v", -1)]
 
 
-def test_the_band_of_the_learned_weights_is_inside_the_axes(studies):
+def test_the_bands_of_the_rules_are_inside_the_axes(studies):
     axes = report.loss(studies[1], "ce").axes[0]
     low, high = axes.get_ylim()
-    (band,) = axes.collections
-    heights = [y for path in band.get_paths() for y in path.vertices[:, 1]]
+    heights = [y for band in axes.collections for path in band.get_paths() for y in path.vertices[:, 1]]
     assert low <= min(heights) < max(heights) <= high

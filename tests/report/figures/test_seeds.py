@@ -7,7 +7,6 @@ from _figures import TERMS, marked, texts
 from trainonce import report
 from trainonce.report.drawing import plans
 from trainonce.study import Summary
-from trainonce.study.weightings.peers import Peer
 
 
 @pytest.mark.parametrize("k", TERMS)
@@ -23,7 +22,7 @@ def test_there_is_a_dot_for_every_seed(studies, k):
 
 
 def test_an_outlying_seed_is_an_arrow_with_its_value_and_the_others_stay_apart(hard):
-    summary = hard("outlier of learned weights")
+    summary = hard("outlier of a rule")
     figure = report.seeds(summary)
     low, high = figure.axes[0].spines["bottom"].get_bounds()
     assert high - low < 0.5
@@ -35,8 +34,8 @@ def test_ordinary_seeds_stay_dots_beside_an_outlier_of_their_plan(tmp_path):
     """One plan is a little worse, and one of its seeds explodes."""
     ours, theirs = (0.41, 0.6, 1.0, 1.1, 1.05), (1.13, 1.2, 1.5, 40_002.0, 2.02)
 
-    def result(weighting, terms, seed):
-        value = (theirs if isinstance(weighting, Peer) else ours)[seed]
+    def result(rule, terms, seed):
+        value = (theirs if rule.name == "uw" else ours)[seed]
         return value, value
 
     folder = _studies.build(tmp_path, seeds=range(5), result=result, histories=False, **_studies.ERROR)
@@ -47,8 +46,8 @@ def test_ordinary_seeds_stay_dots_beside_an_outlier_of_their_plan(tmp_path):
 
 
 def test_many_seeds_beyond_the_axis_are_a_range(tmp_path):
-    def result(weighting, terms, seed):
-        value = 100.0 + 10 * seed if isinstance(weighting, Peer) else 0.7 + 0.01 * seed
+    def result(rule, terms, seed):
+        value = 100.0 + 10 * seed if rule.name == "uw" else 0.7 + 0.01 * seed
         return value, value
 
     folder = _studies.build(tmp_path, seeds=range(4), result=result, histories=False, **_studies.ERROR)
@@ -66,4 +65,4 @@ def test_diverged_seeds_are_named(hard):
 def test_plans_of_different_seeds_say_how_many_they_have(hard):
     figure = report.seeds(hard("other seeds"))
     names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
-    assert {"one-shot, 3 seeds", "uw, 1 seed", "best of grid, 10 seeds"} <= set(names)
+    assert {"yoto, 3 seeds", "uw, 1 seed", "best of grid, 10 seeds"} <= set(names)

@@ -7,6 +7,7 @@ import pytest
 from _figures import boxes, marked, texts
 
 from trainonce import report
+from trainonce.report.drawing import weight_space
 
 
 def test_a_sweep_shows_its_values_zero_included(studies):
@@ -15,10 +16,9 @@ def test_a_sweep_shows_its_values_zero_included(studies):
     assert sum(len(line.get_xdata()) for line in marked(figure, "seed")) == 4 * 3
     assert figure.axes[0].get_xticklabels()[0].get_text() == "0"
     assert "Sensitivity to decay" in texts(figure)
-    lines = marked(report.sensitivity_weights(summary, "sweep-init"), "weight ")
-    assert [line.get_gid() for line in lines] == [f"weight {t}" for t in summary.task.terms]
-    outcome = summary.sweeps[0].outcomes[0]
-    assert lines[0].get_ydata()[0] == pytest.approx(outcome.weights[0])
+    (line,) = marked(report.sensitivity_ratios(summary, "sweep-init"), "line consistency")
+    (ratio,) = weight_space.last_ratios(summary.sweeps[0].outcomes[0])
+    assert line.get_ydata()[0] == pytest.approx(math.log10(ratio))
 
 
 def test_the_axis_ends_before_the_labels_of_the_lines(studies):
@@ -42,5 +42,5 @@ def test_a_mean_beyond_the_axis_is_an_arrow_and_interrupts_the_line(hard):
 
 
 def test_many_terms_have_a_panel_each(hard):
-    figure = report.sensitivity_weights(hard("twelve terms"), "sweep-init")
-    assert [axes.lines[-1].get_gid() for axes in figure.axes] == [f"line {term}" for term in _studies.TWELVE]
+    figure = report.sensitivity_ratios(hard("twelve terms"), "sweep-init")
+    assert [axes.lines[-1].get_gid() for axes in figure.axes] == [f"line {term}" for term in _studies.TWELVE[1:]]

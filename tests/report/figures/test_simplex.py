@@ -11,20 +11,20 @@ from trainonce import report
 from trainonce.study import Summary
 
 
-def test_the_simplex_places_weights_by_their_shares(studies):
+def test_the_simplex_places_equal_weights_in_the_middle(studies):
     summary = studies[2]
     figure = report.simplex(summary)
     assert len(marked(figure, "choice")) == 9
-    assert len(marked(figure, "path")) == 3
+    assert len(marked(figure, "path")) == 6
     (uniform,) = marked(figure, "plan uniform")
     assert (uniform.get_xdata()[0], uniform.get_ydata()[0]) == pytest.approx((0.5, math.sqrt(3) / 6))
 
 
-def test_without_histories_the_simplex_shows_where_the_learned_weights_ended(studies, tmp_path):
+def test_without_histories_the_simplex_shows_where_the_rules_ended(studies, tmp_path):
     def legend(summary):
         found = [a for a in report.simplex(summary).axes[0].artists if isinstance(a, Legend)]
         return {text.get_text() for one in found for text in one.get_texts()}
 
     without = Summary.read(_stores.build(tmp_path, terms=("ce", "consistency", "rec"), histories=False))
-    assert "learned, at the end" in legend(without)
-    assert "learned, start to end" in legend(studies[2])
+    assert "yoto, at the end" in legend(without)
+    assert "yoto, start to end" in legend(studies[2])

@@ -86,7 +86,7 @@ def test_errors_and_requests_would_be_noticed(tmp_path):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    plans = [p for p in _stores.usual(("ce", "consistency", "rec")) if p["name"] in ("one-shot", "grid", "sweep-init")]
+    plans = [p for p in _stores.usual(("ce", "consistency", "rec")) if p["name"] in ("yoto", "grid", "sweep-init")]
     return _stores.build(tmp_path_factory.mktemp("study"), terms=("ce", "consistency", "rec"), plans=plans)
 
 
@@ -138,8 +138,8 @@ SIGHT = """<script>addEventListener("load", () => { const data = document.create
   document.body.append(data); });</script>"""
 
 
-def test_the_weights_of_the_table_are_in_sight(hard, tmp_path):
-    names = ["twelve terms", "five terms", "other seeds", "outlier of learned weights", "outlier of a grid point"]
+def test_the_ratios_of_the_table_are_in_sight(hard, tmp_path):
+    names = ["twelve terms", "five terms", "other seeds", "outlier of a rule", "outlier of a grid point"]
     tables = "".join(sections.comparison(hard(name)) for name in names)
     page = tmp_path / "tables.html"
     page.write_text(f'<meta charset="utf-8"><style>{CSS}</style><main>{tables}</main>{SIGHT}', encoding="utf-8")

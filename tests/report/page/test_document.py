@@ -40,7 +40,7 @@ def test_ids_are_unique_and_every_reference_is_there(written):
 
 def test_warnings_failures_and_divergence_are_listed(written):
     text = (written / "report.html").read_text(encoding="utf-8")
-    assert "OtherScale, 12 trials" in text  # 3 seeds of one-shot, shared with replay, and of 3 other starts
+    assert "OtherScale, 12 trials" in text  # 3 seeds of yoto, shared with replay, and of 3 other starts
     assert "Settled, 12 trials" in text
     assert "Failed, 1 trial<" in text
     assert "ValueError: no &lt;b&gt;such&lt;/b&gt; file" in text
@@ -54,14 +54,14 @@ def test_the_table_of_the_page_is_that_of_the_summary(written):
     for row in sentences.table(summary):
         for cell in row:
             assert html_text(cell) in text
-    assert text.count('<tr class="learned">') == 1
+    assert text.count('<tr class="rule">') == 1
     assert html_text(sentences.evidence(summary)) in text
 
 
 def test_every_figure_is_there_twice(written):
     text = (written / "report.html").read_text(encoding="utf-8")
     names = json.loads((written / "summary.json").read_text(encoding="utf-8"))["figures"]
-    assert {"cost-quality", "weights", "exponents", "loss-0-ce", "response-curve", "seeds"} <= set(names)
+    assert {"cost-quality", "ratios-0-yoto", "exponents-0-yoto", "loss-0-ce", "response-curve", "seeds"} <= set(names)
     for name in names:
         assert f'<figure id="{name}"' in text
         assert (written / "figures" / f"{name}.svg").read_text(encoding="utf-8").startswith("<?xml")

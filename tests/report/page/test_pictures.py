@@ -10,13 +10,14 @@ import zlib
 
 import _stores
 import pytest
+from _stores import yoto
 
 from trainonce import report
-from trainonce.report.drawing import render
+from trainonce.report.drawing import plans, render
 from trainonce.report.page import pictures
 from trainonce.study import Summary
+from trainonce.study.rules import fixed
 from trainonce.study.store import Store
-from trainonce.study.weightings import Fixed, Learned
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +66,14 @@ class Page(html.parser.HTMLParser):
 
 
 def study(path, **options):
-    plans = [p for p in _stores.usual(("ce", "consistency")) if p["name"] in ("one-shot", "grid", "uniform")]
-    return _stores.build(path, **({"plans": plans, "histories": False} | options))
+    asked = [p for p in _stores.usual(("ce", "consistency")) if p["name"] in ("yoto", "grid", "uniform")]
+    return _stores.build(path, **({"plans": asked, "histories": False} | options))
 
 
 def trials(path):
     """The folders of the trials that may be shown, by plan and seed; made if they are not there."""
     summary, store, found = Summary.read(path), Store(path), {}
-    for name, row in (("learned", summary.one_shot), ("reference", summary.reference)):
+    for name, row in (("rule", plans.rules(summary)[0]), ("reference", summary.reference)):
         for seed, record in row.chosen.records.items():
             found[name, seed] = store.folder(record.key) / pictures.FOLDER
             found[name, seed].mkdir(parents=True)
@@ -100,11 +101,11 @@ def test_both_trials_of_one_seed_are_shown_name_by_name(tmp_path):
         (folder / "notes.txt").write_text("not a picture")
         (folder / "a.png.part17").write_bytes(b"half")
     found = Page(report.write(path).read_text(encoding="utf-8"))
-    expected = [png(f"{plan} 0 {name}") for name in "ab" for plan in ("learned", "reference")]
+    expected = [png(f"{plan} 0 {name}") for name in "ab" for plan in ("rule", "reference")]
     assert found.contents == expected
     assert all(i["loading"] == "lazy" and (i["width"], i["height"]) == ("3", "2") for i in found.images)
     summary = Summary.read(path)
-    for image, row in zip(found.images, [summary.one_shot, summary.reference] * 2, strict=True):
+    for image, row in zip(found.images, [plans.rules(summary)[0], summary.reference] * 2, strict=True):
         assert row.plan in image["alt"]
         assert row.chosen.label in image["alt"]
         assert "seed 0: test accuracy" in image["alt"]
@@ -114,28 +115,28 @@ def test_both_trials_of_one_seed_are_shown_name_by_name(tmp_path):
 
 
 def test_it_stands_between_the_losses_and_the_sensitivity(tmp_path):
-    plans = [p for p in _stores.usual(("ce", "consistency")) if p["name"] in ("one-shot", "grid", "sweep-init")]
-    path = study(tmp_path, plans=plans, histories=True, seeds=(0,))
-    (trials(path)["learned", 0] / "a.png").write_bytes(png())
+    asked = [p for p in _stores.usual(("ce", "consistency")) if p["name"] in ("yoto", "grid", "sweep-init")]
+    path = study(tmp_path, plans=asked, histories=True, seeds=(0,))
+    (trials(path)["rule", 0] / "a.png").write_bytes(png())
     text = report.write(path).read_text(encoding="utf-8")
     places = [text.index(f'id="part-{name}"') for name in ("losses", "pictures", "sensitivity")]
     assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
-    ("learned", "reference", "expected"),
+    ("rule", "reference", "expected"),
     [
-        ((0, 1, 2), (1, 2), [("learned", 1), ("reference", 1)]),
-        ((2,), (0, 2), [("learned", 2), ("reference", 2)]),
-        ((2,), (0, 1), [("learned", 2), ("reference", 0)]),
-        ((1, 2), (), [("learned", 1)]),
+        ((0, 1, 2), (1, 2), [("rule", 1), ("reference", 1)]),
+        ((2,), (0, 2), [("rule", 2), ("reference", 2)]),
+        ((2,), (0, 1), [("rule", 2), ("reference", 0)]),
+        ((1, 2), (), [("rule", 1)]),
         ((), (1,), [("reference", 1)]),
     ],
 )
-def test_the_lowest_seed_that_both_have_or_else_each(tmp_path, learned, reference, expected):
+def test_the_lowest_seed_that_both_have_or_else_each(tmp_path, rule, reference, expected):
     path = study(tmp_path)
     folders = trials(path)
-    for plan, seeds in (("learned", learned), ("reference", reference)):
+    for plan, seeds in (("rule", rule), ("reference", reference)):
         for seed in seeds:
             (folders[plan, seed] / "a.png").write_bytes(png(f"{plan} {seed}"))
     assert shown(path).contents == [png(f"{plan} {seed}") for plan, seed in expected]
@@ -147,12 +148,12 @@ def test_a_seed_without_a_usable_picture_gives_way_to_another(tmp_path):
     for (plan, seed), folder in folders.items():
         (folder / "a.png").write_bytes(png(f"{plan} {seed}"))
     (folders["reference", 0] / "a.png").write_bytes(b"")
-    assert shown(path).contents == [png("learned 1"), png("reference 1")]
+    assert shown(path).contents == [png("rule 1"), png("reference 1")]
 
 
 def test_the_same_study_gives_the_same_bytes(tmp_path):
     path = study(tmp_path)
-    folder = trials(path)["learned", 0]
+    folder = trials(path)["rule", 0]
     for name in "dbca":
         (folder / f"{name}.png").write_bytes(png(name))
     first = report.write(path).read_bytes()
@@ -176,11 +177,11 @@ UNUSABLE = {
 def test_what_cannot_be_shown_is_left_out_and_named(tmp_path, case):
     content, reason = UNUSABLE[case]
     path = study(tmp_path, seeds=(0,))
-    folder = trials(path)["learned", 0]
+    folder = trials(path)["rule", 0]
     (folder / "bad.png").write_bytes(content)
     found = shown(path)
     assert found.images == []
-    assert "one-shot, seed 0: bad is left out" in found.text
+    assert "yoto, seed 0: bad is left out" in found.text
     assert reason in found.text
     (folder / "good.png").write_bytes(png())
     found = shown(path)
@@ -193,7 +194,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path):
     folders = trials(path)
     secret = tmp_path / "secret.png"
     secret.write_bytes(png("secret"))
-    inside = folders["learned", 0]
+    inside = folders["rule", 0]
     (inside / "real.png").write_bytes(png("real"))
     (inside / "out.png").symlink_to(secret)
     (inside / "within.png").symlink_to(inside / "real.png")
@@ -211,7 +212,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path):
 
 def test_things_that_are_no_files_are_not_waited_for(tmp_path):
     path = study(tmp_path, seeds=(0,))
-    folder = trials(path)["learned", 0]
+    folder = trials(path)["rule", 0]
     os.mkfifo(folder / "pipe.png")
     (folder / "folder.png").mkdir()
     found = shown(path)
@@ -221,17 +222,17 @@ def test_things_that_are_no_files_are_not_waited_for(tmp_path):
 
 def test_at_most_four_names_and_the_rest_is_counted(tmp_path):
     path = study(tmp_path, seeds=(0,))
-    folder = trials(path)["learned", 0]
+    folder = trials(path)["rule", 0]
     for i in range(6):
         (folder / f"{i}.png").write_bytes(png(str(i)))
     found = shown(path)
     assert found.contents == [png(str(i)) for i in range(4)]
-    assert "one-shot, seed 0: 2 more not shown." in found.text
+    assert "yoto, seed 0: 2 more not shown." in found.text
 
 
 def test_names_are_text(tmp_path):
     path = study(tmp_path, seeds=(0,))
-    folder = trials(path)["learned", 0]
+    folder = trials(path)["rule", 0]
     names = ['<b>"x"', "Straße", "odd \udcff"]
     for name in names:
         (folder / f"{name}.png").write_bytes(png(name.encode("utf-8", "replace").decode()))
@@ -241,27 +242,25 @@ def test_names_are_text(tmp_path):
 
 def diverge(record):
     bad = dict.fromkeys(record.metrics, math.nan)
-    return (
-        dataclasses.replace(record, status="diverged", metrics=bad) if isinstance(record.weighting, Learned) else record
-    )
+    return dataclasses.replace(record, status="diverged", metrics=bad) if record.rule.trains else record
 
 
-@pytest.mark.parametrize("case", ["no grid", "learned diverged", "nothing done"])
+@pytest.mark.parametrize("case", ["no grid", "rule diverged", "nothing done"])
 def test_odd_studies(tmp_path, case):
-    plans = [_stores.plan("one-shot", "learned", [Learned()])]
-    grid = _stores.plan("grid", "set", [Fixed.of((1.0, 1.0))])
+    asked = [_stores.plan("yoto", "rule", [yoto()])]
+    grid = _stores.plan("grid", "set", [fixed((1.0, 1.0))])
     options = {
-        "no grid": {"plans": plans},
-        "learned diverged": {"plans": [*plans, grid], "change": diverge},
-        "nothing done": {"plans": [*plans, grid], "change": lambda record: None},
+        "no grid": {"plans": asked},
+        "rule diverged": {"plans": [*asked, grid], "change": diverge},
+        "nothing done": {"plans": [*asked, grid], "change": lambda record: None},
     }[case]
     path = study(tmp_path, **options)
     store = Store(path)
     for record in store.read_all():
         folder = store.folder(record.key) / pictures.FOLDER
         folder.mkdir(parents=True)
-        (folder / "a.png").write_bytes(png(record.weighting.kind))
-    expected = {"no grid": ["learned"], "learned diverged": ["fixed"], "nothing done": []}[case]
+        (folder / "a.png").write_bytes(png("yoto" if record.rule.trains else "grid"))
+    expected = {"no grid": ["yoto"], "rule diverged": ["grid"], "nothing done": []}[case]
     assert shown(path).contents == [png(kind) for kind in expected]
 
 

@@ -29,5 +29,5 @@ def test_a_device_that_fails_for_good_is_recorded_and_ends_the_study_in_one_sent
     with pytest.raises(runner.StoppedError, match=r"cpu does not answer .*; start the study again"):
         made.run(workers=0, show=False)
     (record,) = records(tmp_path)
-    assert (record.status, record.weights) == ("failed", ())
+    assert (record.status, record.coefficients) == ("failed", ())
     assert "illegal memory access" in record.error["message"]

@@ -22,7 +22,7 @@ from trainonce.study.store import Store
 def test_processes_find_the_same_numbers_as_this_one(tmp_path):
     for workers in (0, 2):
         study(tmp_path / str(workers)).run(workers=workers, show=False, start="forkserver")
-    here, there = ({r.key: (r.metrics, r.weights) for r in records(tmp_path / str(w))} for w in (0, 2))
+    here, there = ({r.key: (r.metrics, r.coefficients) for r in records(tmp_path / str(w))} for w in (0, 2))
     assert here == there
 
 

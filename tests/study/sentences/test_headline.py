@@ -5,26 +5,26 @@ import re
 
 import numpy as np
 import pytest
+from _stores import yoto
 from _toy import MARGIN, TASK
 from scipy import stats
 
 from trainonce.study import Record, Summary, sentences
+from trainonce.study.rules import Rule, fixed, key_of
 from trainonce.study.search import Search
-from trainonce.study.weightings import Fixed, Learned, key_of
-from trainonce.study.weightings.peers import Peer
 
 CHOICES = {
-    "one-shot": ("learned", [Learned()]),
-    "one-shot(init=1)": ("learned", [Learned(init=1.0)]),
-    "uniform": ("fixed", [Fixed.of((1.0, 1.0))]),
-    "base": ("fixed", [Fixed.of((1.0, 0.0))]),
-    "fixed(1,7)": ("fixed", [Fixed.of((1.0, 7.0))]),
-    "uw": ("peer", [Peer("uw")]),
-    "grid": ("set", [Fixed.of((1.0, ratio)) for ratio in (0.1, 0.5, 10.0)]),
-    "grid(0.1,0.5,1)": ("set", [Fixed.of((1.0, ratio)) for ratio in (0.1, 0.5, 1.0)]),  # with equal weights
-    "random(trials=3)": ("set", [Fixed.of((1.0, ratio)) for ratio in (0.3, 2.0, 5.0)]),
+    "yoto": ("rule", [yoto()]),
+    "yoto(init=1)": ("rule", [yoto(init=1.0)]),
+    "uniform": ("fixed", [fixed((1.0, 1.0))]),
+    "base": ("fixed", [fixed((1.0, 0.0))]),
+    "fixed(1,7)": ("fixed", [fixed((1.0, 7.0))]),
+    "uw": ("peer", [Rule("uw")]),
+    "grid": ("set", [fixed((1.0, ratio)) for ratio in (0.1, 0.5, 10.0)]),
+    "grid(0.1,0.5,1)": ("set", [fixed((1.0, ratio)) for ratio in (0.1, 0.5, 1.0)]),  # with equal weights
+    "random(trials=3)": ("set", [fixed((1.0, ratio)) for ratio in (0.3, 2.0, 5.0)]),
 }
-SINGLE = ("one-shot", "uniform", "base", "fixed(1,7)", "uw")
+SINGLE = ("yoto", "uniform", "base", "fixed(1,7)", "uw")
 NOISE = np.array([0.3, -0.2, 0.1, -0.3, 0.1])  # over five seeds, alike for all plans
 
 
@@ -45,17 +45,17 @@ def summarize(planted, direction="maximize", seeds=None, **task):
     for name, points in planted.items():
         asked = sorted(seeds or {seed for point in points for seed in point})
         search = Search("tpe", len(points), 0.01, 100.0) if name.startswith(("tpe", "asha")) else None
-        kind, weightings = ("search", []) if search else CHOICES[name]
+        kind, rules = ("search", []) if search else CHOICES[name]
         described = None if search is None else dataclasses.asdict(search)
-        points_json = [w.to_json() for w in weightings]
-        plans.append({"name": name, "kind": kind, "points": points_json, "search": described, "seeds": asked})
+        points_json = [w.to_json() for w in rules]
+        plans.append({"name": name, "kind": kind, "rules": points_json, "search": described, "seeds": asked})
         for number, point in enumerate(points):
             for seed, value in point.items():
-                weighting = weightings[number] if search is None else Fixed.of((1.0, 0.2 + number))
-                key = search.key("id", seed, number) if search else key_of("id", weighting, seed)
+                rule = rules[number] if search is None else fixed((1.0, 0.2 + number))
+                key = search.key("id", seed, number) if search else key_of("id", rule, seed)
                 metrics = dict.fromkeys(("validation/score", "test/score"), sign * value)
-                more = {"weights": (0.5, 0.5), "seconds": 1.0}
-                records.setdefault(key, Record(key, "toy", weighting, seed, "done", metrics, **more))
+                more = {"coefficients": (0.5, 0.5), "seconds": 1.0}
+                records.setdefault(key, Record(key, "toy", rule, seed, "done", metrics, **more))
     return Summary({"task": TASK | {"direction": direction} | task, "plans": plans}, list(records.values()))
 
 
@@ -87,27 +87,27 @@ def independent_verdict(one, other, margin=MARGIN):
 
 
 TRUTHS = {
-    "equal weights win": ({"one-shot": 85, "uniform": 90, "uw": 88, "grid": [80, 90.05, 70]}, "uniform", "not worse"),
-    "a peer wins": ({"one-shot": 88, "uniform": 88, "uw": 92, "grid": [80, 89, 70]}, "uw", "better"),
-    "searching wins": ({"one-shot": 80, "uniform": 82, "uw": 79, "grid": [80, 90, 70]}, "uniform", "worse"),
-    "learned weights win": ({"one-shot": 93, "uniform": 85, "uw": 84, "grid": [80, 89, 70]}, "one-shot", "better"),
-    "all are level": ({"one-shot": 90, "uniform": 90, "uw": 90, "grid": [90, 90, 90]}, "uw", "not worse"),
-    "a win inside the margin": ({"one-shot": 90, "uw": 90.4, "grid": [80, 90, 70]}, "uw", "not worse"),
-    "a loss inside the margin": ({"one-shot": 89, "uw": 89.6, "grid": [80, 90, 70]}, "uw", "not worse"),
+    "equal weights win": ({"yoto": 85, "uniform": 90, "uw": 88, "grid": [80, 90.05, 70]}, "uniform", "not worse"),
+    "a peer wins": ({"yoto": 88, "uniform": 88, "uw": 92, "grid": [80, 89, 70]}, "uw", "better"),
+    "searching wins": ({"yoto": 80, "uniform": 82, "uw": 79, "grid": [80, 90, 70]}, "uniform", "worse"),
+    "the paper's rule wins": ({"yoto": 93, "uniform": 85, "uw": 84, "grid": [80, 89, 70]}, "yoto", "better"),
+    "all are level": ({"yoto": 90, "uniform": 90, "uw": 90, "grid": [90, 90, 90]}, "uw", "not worse"),
+    "a win inside the margin": ({"yoto": 90, "uw": 90.4, "grid": [80, 90, 70]}, "uw", "not worse"),
+    "a loss inside the margin": ({"yoto": 89, "uw": 89.6, "grid": [80, 90, 70]}, "uw", "not worse"),
     "a little is gained": (
-        {"one-shot": 88, "uniform": 91.05, "uw": 87, "grid": [80, 90, 70]},
+        {"yoto": 88, "uniform": 91.05, "uw": 87, "grid": [80, 90, 70]},
         "uniform",
         "slightly better",
     ),
     "a little is lost": (
-        {"one-shot": 88, "uniform": 89.05, "uw": 87, "grid": [80, 90, 70]},
+        {"yoto": 88, "uniform": 89.05, "uw": 87, "grid": [80, 90, 70]},
         "uniform",
         "slightly worse",
     ),
-    "another search wins": ({"one-shot": 85, "uniform": 90, "grid": [80, 90, 70], "tpe": [95, 80]}, "uniform", "worse"),
-    "the only search wins": ({"one-shot": 85, "uniform": 90, "asha": [80, 95]}, "uniform", "worse"),
+    "another search wins": ({"yoto": 85, "uniform": 90, "grid": [80, 90, 70], "tpe": [95, 80]}, "uniform", "worse"),
+    "the only search wins": ({"yoto": 85, "uniform": 90, "asha": [80, 95]}, "uniform", "worse"),
     "random points win": (
-        {"one-shot": 85, "uw": 90, "grid": [80, 90, 70], "random(trials=3)": [95, 80, 80]},
+        {"yoto": 85, "uw": 90, "grid": [80, 90, 70], "random(trials=3)": [95, 80, 80]},
         "uw",
         "worse",
     ),
@@ -115,29 +115,29 @@ TRUTHS = {
 NOISY = {"a little is lost": 0.3, "a little is gained": 0.3}
 SAYS = {
     "equal weights win": "Equal weights do as well as the best of 3 grid points here, so you need not search: test "
-    "score N, against N at 3 times the cost. One run with learned weights is worse: N.",
+    "score N, against N at 3 times the cost. One run of the paper's rule is worse: N.",
     "a peer wins": "Uncertainty weighting (uw) does better than the best of 3 grid points here: test score N, against "
-    "N at 3 times the cost. One run with learned weights is worse: N.",
+    "N at 3 times the cost. One run of the paper's rule is worse: N.",
     "searching wins": "Searching pays here: the best of 3 grid points has N at 3 times the cost, and equal weights, "
-    "the best single training, test score N. One run with learned weights is worse: N.",
-    "learned weights win": "One run with learned weights does better than the best of 3 grid points here: test score "
+    "the best single training, test score N. One run of the paper's rule is worse: N.",
+    "the paper's rule wins": "One run of the paper's rule does better than the best of 3 grid points here: test score "
     "N, against N at 3 times the cost. Equal weights are worse: N.",
     "all are level": "Uncertainty weighting (uw) does as well as the best of 3 grid points here, so you need not "
-    "search: test score N, against N at 3 times the cost. One run with learned weights does as well: N.",
+    "search: test score N, against N at 3 times the cost. One run of the paper's rule does as well: N.",
     "a win inside the margin": "Uncertainty weighting (uw) does as well as the best of 3 grid points here, so you need "
-    "not search: test score N, against N at 3 times the cost. One run with learned weights does as well: N.",
+    "not search: test score N, against N at 3 times the cost. One run of the paper's rule does as well: N.",
     "a loss inside the margin": "Uncertainty weighting (uw) does as well as the best of 3 grid points here, so you "
-    "need not search: test score N, against N at 3 times the cost. One run with learned weights does as well: N.",
+    "need not search: test score N, against N at 3 times the cost. One run of the paper's rule does as well: N.",
     "a little is gained": "Equal weights do a little better than the best of 3 grid points here: test score N, against "
-    "N at 3 times the cost. One run with learned weights is worse: N.",
+    "N at 3 times the cost. One run of the paper's rule is worse: N.",
     "a little is lost": "Equal weights, the best single training, are a little worse than the best of 3 grid points: "
-    "test score N, against N at 3 times the cost. One run with learned weights is a little worse: N.",
+    "test score N, against N at 3 times the cost. One run of the paper's rule is a little worse: N.",
     "another search wins": "Searching pays here: the best of 2 tpe trials has N at 2 times the cost, and equal "
-    "weights, the best single training, test score N. One run with learned weights is worse: N.",
+    "weights, the best single training, test score N. One run of the paper's rule is worse: N.",
     "the only search wins": "Searching pays here: the best of 2 asha trials has N at 2 times the cost, and equal "
-    "weights, the best single training, test score N. One run with learned weights is worse: N.",
+    "weights, the best single training, test score N. One run of the paper's rule is worse: N.",
     "random points win": "Searching pays here: the best of 3 random points has N at 3 times the cost, and uncertainty "
-    "weighting (uw), the best single training, test score N. One run with learned weights is worse: N.",
+    "weighting (uw), the best single training, test score N. One run of the paper's rule is worse: N.",
 }
 RESULT = r"(-?\d+\.\d+) \+- (\d+\.\d+) %"
 
@@ -155,7 +155,7 @@ def test_the_headline_tells_the_planted_truth(truth, direction):
     assert (found.best_single.plan, found.best_search.plan) == (best, search)
     said = found.verdict(found.best_single, found.best_search)
     assert said == independent_verdict(of_plan[best], of_plan[search]) == verdict
-    third = "uniform" if best == "one-shot" else "one-shot"
+    third = "uniform" if best == "yoto" else "yoto"
     order = [search, best, third] if verdict == "worse" else [best, search, third]
     sign = 1 if direction == "maximize" else -1
     expected = [(sign * np.mean(v), np.std(v, ddof=1)) for v in (list(of_plan[name].values()) for name in order)]
@@ -167,40 +167,40 @@ def test_the_headline_tells_the_planted_truth(truth, direction):
 
 
 def test_equal_weights_that_are_the_best_point_of_the_grid_need_no_comparison():
-    planted = plant({"one-shot": 88, "uniform": 90, "grid(0.1,0.5,1)": [80, 89, 90]})
+    planted = plant({"yoto": 88, "uniform": 90, "grid(0.1,0.5,1)": [80, 89, 90]})
     planted["grid(0.1,0.5,1)"][2] = planted["uniform"][0]
     found = summarize(planted)
     assert sentences.sentence(found) == (
         "Equal weights are the best of 3 grid points here, so you need not search: test score 89.98 +- 0.25 %. One run "
-        "with learned weights is worse: 88.02 +- 0.25 %."
+        "of the paper's rule is worse: 88.02 +- 0.25 %."
     )
-    assert "uniform - best grid point: the same trials; one-shot - best grid point -1.9" in sentences.evidence(found)
+    assert "uniform - best grid point: the same trials; yoto - best grid point -1.9" in sentences.evidence(found)
 
 
 def test_one_seed_decides_nothing_even_if_equal_weights_are_the_best_point():
-    planted = {"one-shot": [{0: 85.0}], "uniform": [{0: 90.0}], "grid(0.1,0.5,1)": [{0: 89.0}, {0: 70.0}, {0: 90.0}]}
+    planted = {"yoto": [{0: 85.0}], "uniform": [{0: 90.0}], "grid(0.1,0.5,1)": [{0: 89.0}, {0: 70.0}, {0: 90.0}]}
     assert sentences.sentence(summarize(planted)) == (
-        "One seed decides nothing: equal weights are the best of 3 grid points, with test score 90.0 %. One run with "
-        "learned weights has 85.0 %."
+        "One seed decides nothing: equal weights are the best of 3 grid points, with test score 90.0 %. One run of "
+        "the paper's rule has 85.0 %."
     )
 
 
 def test_a_grid_that_is_not_complete_does_not_say_that_you_need_not_search():
-    planted = plant({"one-shot": 85, "uniform": 90})
+    planted = plant({"yoto": 85, "uniform": 90})
     same = planted | {"grid(0.1,0.5,1)": [{}, {}, planted["uniform"][0]]}
     assert sentences.sentence(summarize(same)) == (
         "Equal weights are the best of 1 grid points so far: test score 89.98 +- 0.25 % (10 of its 15 trainings are "
-        "missing). One run with learned weights is worse: 85.02 +- 0.25 %."
+        "missing). One run of the paper's rule is worse: 85.02 +- 0.25 %."
     )
     other = planted | {"grid": [plant({"grid": 90})["grid"][0], {}, {}]}
     assert sentences.sentence(summarize(other)) == (
         "Equal weights do as well as the best of 1 grid points so far: test score 89.98 +- 0.25 %, against 90.02 +- "
-        "0.25 % (10 of its 15 trainings are missing). One run with learned weights is worse: 85.02 +- 0.25 %."
+        "0.25 % (10 of its 15 trainings are missing). One run of the paper's rule is worse: 85.02 +- 0.25 %."
     )
 
 
 def test_another_search_that_is_not_complete_is_named():
-    planted = plant({"one-shot": 85, "uniform": 90, "grid": [80, 90, 70], "tpe": [70, 60]})
+    planted = plant({"yoto": 85, "uniform": 90, "grid": [80, 90, 70], "tpe": [70, 60]})
     del planted["tpe"][1][4]
     assert sentences.sentence(summarize(planted)).startswith(
         "Equal weights do as well as the best of 3 grid points so far, without all of tpe: test score 8"
@@ -220,68 +220,68 @@ def shift(by, seeds=HARD):
 def test_numbers_are_those_of_the_seeds_that_both_have():
     """The peer does better on its three hard seeds; the grid has a higher mean, for it has easier ones too."""
     learned = {seed: value - 5 for seed, value in HARD.items()}
-    planted = {"one-shot": [learned], "uw": [shift(2, (0, 1, 2))], "grid": [HARD, shift(-2), shift(-3)]}
+    planted = {"yoto": [learned], "uw": [shift(2, (0, 1, 2))], "grid": [HARD, shift(-2), shift(-3)]}
     assert independent_verdict(planted["uw"][0], HARD) == "better"
     assert independent_verdict(learned, planted["uw"][0]) == "worse"
     assert sentences.sentence(summarize(planted)) == (
         "Uncertainty weighting (uw) does better than the best of 3 grid points here: test score 72.51 +- 0.51 %, "
-        "against 70.50 +- 0.50 % at 3 times the cost, on the 3 seeds that both have. One run with learned weights is "
+        "against 70.50 +- 0.50 % at 3 times the cost, on the 3 seeds that both have. One run of the paper's rule is "
         "worse: 65.50 +- 0.50 % on the same 3 seeds."
     )
 
 
 def test_the_learned_weights_are_compared_on_their_seeds():
-    planted = {"one-shot": [{s: HARD[s] - 2 for s in (5, 6, 7)}], "uniform": [shift(0)]}
+    planted = {"yoto": [{s: HARD[s] - 2 for s in (5, 6, 7)}], "uniform": [shift(0)]}
     planted |= {"grid": [HARD, shift(-1), shift(-3)]}
-    assert independent_verdict(planted["one-shot"][0], planted["uniform"][0]) == "worse"
+    assert independent_verdict(planted["yoto"][0], planted["uniform"][0]) == "worse"
     assert sentences.sentence(summarize(planted)) == (
         "Equal weights do as well as the best of 3 grid points here, so you need not search: test score 84 +- 11 %, "
-        "against 84 +- 11 % at 3 times the cost. One run with learned weights is worse: 91.0 +- 1.0 %, against 93.1 +- "
+        "against 84 +- 11 % at 3 times the cost. One run of the paper's rule is worse: 91.0 +- 1.0 %, against 93.1 +- "
         "1.0 %, on the 3 seeds that both have."
     )
 
 
 def test_one_common_seed_decides_nothing():
-    planted = {"one-shot": [shift(1, (6, 7))], "grid": [{7: 93.0, 3: 90.0}, shift(-9, (7, 3)), shift(-8, (7, 3))]}
+    planted = {"yoto": [shift(1, (6, 7))], "grid": [{7: 93.0, 3: 90.0}, shift(-9, (7, 3)), shift(-8, (7, 3))]}
     assert sentences.sentence(summarize(planted)) == (
-        "One seed decides nothing: one run with learned weights has test score 95.1 %, the best of 3 grid points 93.0 "
+        "One seed decides nothing: one run of the paper's rule has test score 95.1 %, the best of 3 grid points 93.0 "
         "% at 3 times the cost, on the one seed that both have."
     )
 
 
 def test_without_a_common_seed_nothing_is_decided():
     easy = {10: 95.0, 11: 96.0, 12: 95.5}
-    found = summarize({"one-shot": [easy], "grid": [HARD, shift(-2), shift(-3)]})
+    found = summarize({"yoto": [easy], "grid": [HARD, shift(-2), shift(-3)]})
     assert sentences.sentence(found) == (
-        "No seed is common to one run with learned weights (test score 95.5 +- 0.5 %) and the best of 3 grid points "
+        "No seed is common to one run of the paper's rule (test score 95.5 +- 0.5 %) and the best of 3 grid points "
         "(83.9 +- 11.2 % at 3 times the cost), so nothing is decided."
     )
     assert sentences.evidence(found) == sentences.details(found) == ""
-    assert found.one_shot.beaten_by is None
-    both = summarize({"one-shot": [easy], "uniform": [shift(0)], "grid": [HARD, shift(-2), shift(-3)]})
+    assert found.first_rule.beaten_by is None
+    both = summarize({"yoto": [easy], "uniform": [shift(0)], "grid": [HARD, shift(-2), shift(-3)]})
     assert sentences.sentence(both).endswith(
-        "One run with learned weights has 95.5 +- 0.5 %, on other seeds, which decides nothing."
+        "One run of the paper's rule has 95.5 +- 0.5 %, on other seeds, which decides nothing."
     )
     assert both.best_single.plan == "uniform"  # though the seeds of the other are easier
 
 
-@pytest.mark.parametrize("others", [("one-shot", "uniform"), ("one-shot",)])
+@pytest.mark.parametrize("others", [("yoto", "uniform"), ("yoto",)])
 def test_a_plan_with_few_seeds_does_not_decide_which_single_training_is_best(others):
     """In its only seed equal weights are ahead of learned ones, which are better in all others."""
     learned = {s: HARD[s] + (5 if s else -1) + 0.01 * s for s in HARD}
-    results = {"one-shot": learned, "uniform": shift(-0.5)}
+    results = {"yoto": learned, "uniform": shift(-0.5)}
     planted = {name: [results[name]] for name in others} | {"uw": [{0: 69.9}], "grid": [shift(-4), HARD, shift(-3)]}
     found = summarize(planted)
-    assert found.best_single.plan == "one-shot"
+    assert found.best_single.plan == "yoto"
     assert independent_verdict(learned, HARD) == "better"
-    assert sentences.sentence(found).startswith("One run with learned weights does better than the best of 3 grid poin")
+    assert sentences.sentence(found).startswith("One run of the paper's rule does better than the best of 3 grid poin")
     assert sentences.notices(found)[-1] == (
         "uw has too few seeds in common with the others (seed 0) to be the best single training."
     )
 
 
 def test_a_search_with_few_seeds_is_not_the_best_search():
-    planted = {"one-shot": [shift(-5)], "tpe": [{0: 99.0}, {0: 98.0}], "grid": [HARD, shift(-2), shift(-3)]}
+    planted = {"yoto": [shift(-5)], "tpe": [{0: 99.0}, {0: 98.0}], "grid": [HARD, shift(-2), shift(-3)]}
     found = summarize(planted)
     assert found.best_search.plan == "grid"
     assert "tpe has too few seeds in common with the others (seed 0) to be the best search." in sentences.notices(found)
@@ -292,24 +292,24 @@ def test_a_search_with_few_seeds_is_not_the_best_search():
 
 def test_results_that_are_equal_in_every_seed_are_as_good():
     same = dict(enumerate([89.0, 91.0, 90.0]))
-    planted = {"one-shot": [same], "uw": [same], "grid": [same, shift(-9, same), shift(-8, same)]}
+    planted = {"yoto": [same], "uw": [same], "grid": [same, shift(-9, same), shift(-8, same)]}
     found = summarize(planted)
-    assert found.verdict(found.one_shot) == "not worse"
+    assert found.verdict(found.first_rule) == "not worse"
     assert sentences.sentence(found) == (
-        "One run with learned weights does exactly as well as the best of 3 grid points in each of 3 seeds: test score "
+        "One run of the paper's rule does exactly as well as the best of 3 grid points in each of 3 seeds: test score "
         "90.0 +- 1.0 %, against 90.0 +- 1.0 % at 3 times the cost."
     )
-    assert "one-shot - best grid point +0.0 [+0.0, +0.0], all seeds alike, not worse" in sentences.evidence(found)
+    assert "yoto - best grid point +0.0 [+0.0, +0.0], all seeds alike, not worse" in sentences.evidence(found)
 
 
 @pytest.mark.parametrize(("peer", "word", "gap"), [(95.0, "ahead of", "10.0"), (84.0, "behind", "1.0")])
 def test_the_same_difference_in_every_seed_says_who_is_ahead(peer, word, gap):
     alike = [dict.fromkeys(range(3), v) for v in (80.0, peer, 70.0, 85.0)]
-    found = summarize({"one-shot": alike[:1], "uw": alike[1:2], "grid": [alike[2], alike[3], alike[2]]})
+    found = summarize({"yoto": alike[:1], "uw": alike[1:2], "grid": [alike[2], alike[3], alike[2]]})
     assert sentences.sentence(found) == (
         f"Uncertainty weighting (uw), the best single training, is {word} the best of 3 grid points by the same {gap} "
         f"% in each of 3 seeds, which says nothing of the spread: test score {peer} +- 0.0 %, against 85.0 +- 0.0 % at "
-        f"3 times the cost. One run with learned weights is behind by the same {peer - 80} % in each of 3 seeds: 80.0 "
+        f"3 times the cost. One run of the paper's rule is behind by the same {peer - 80} % in each of 3 seeds: 80.0 "
         "+- 0.0 %."
     )
 
@@ -319,8 +319,8 @@ def test_a_difference_that_rounding_hides_is_shown():
     ours = {s: v + 0.05 + 0.001 * np.cos(3 * s) for s, v in base.items()}
     grid = [base, *({s: v - down for s, v in base.items()} for down in (10, 20))]
     assert independent_verdict(ours, base, 0.01) == "better"
-    assert sentences.sentence(summarize({"one-shot": [ours], "grid": grid}, margin=0.01)) == (
-        "One run with learned weights does better than the best of 3 grid points here: test score 82.3 +- 6.8 %, "
+    assert sentences.sentence(summarize({"yoto": [ours], "grid": grid}, margin=0.01)) == (
+        "One run of the paper's rule does better than the best of 3 grid points here: test score 82.3 +- 6.8 %, "
         "against 82.3 +- 6.8 % at 3 times the cost, a difference of +0.0502 %."
     )
 
@@ -329,15 +329,15 @@ def test_a_difference_that_rounding_hides_is_shown():
 
 
 def test_noise_that_hides_the_difference_is_called_so():
-    found = study({"one-shot": 86, "uniform": 90.5, "grid": [80, 90, 70]}, twist=2.0)
+    found = study({"yoto": 86, "uniform": 90.5, "grid": [80, 90, 70]}, twist=2.0)
     assert re.sub(RESULT, "N", sentences.sentence(found)) == (
         "5 seeds cannot tell equal weights, the best single training, from the best of 3 grid points: test score N, "
-        "against N at 3 times the cost. One run with learned weights has N, too close to call."
+        "against N at 3 times the cost. One run of the paper's rule has N, too close to call."
     )
 
 
 def test_one_seed_decides_nothing():
-    text = sentences.sentence(study({"one-shot": 88, "uniform": 90, "grid": [80, 92, 70]}, noise=[0.0]))
+    text = sentences.sentence(study({"yoto": 88, "uniform": 90, "grid": [80, 92, 70]}, noise=[0.0]))
     assert text.startswith("One seed decides nothing: equal weights have test score 90")
 
 
@@ -351,16 +351,16 @@ def test_one_seed_decides_nothing():
 def test_every_single_training_has_a_name(levels, starts):
     text = sentences.sentence(study(levels))
     assert text.startswith(starts)
-    assert text.endswith("There is no run with learned weights: add the plan one-shot.")
+    assert text.endswith("There is no run of a rule: add the plan yoto or balance.")
 
 
-def test_a_second_run_with_learned_weights_goes_by_its_plan():
-    text = sentences.sentence(study({"one-shot": 80, "one-shot(init=1)": 85, "grid": [80, 90, 70]}))
-    assert "and one run of one-shot(init=1), the best single training, test score 84.98" in text
-    assert "One run with learned weights is worse: 80.0" in text
+def test_a_second_run_of_a_rule_goes_by_its_plan():
+    text = sentences.sentence(study({"yoto": 80, "yoto(init=1)": 85, "grid": [80, 90, 70]}))
+    assert "and one run of the paper's rule (yoto(init=1)), the best single training, test score 84.98" in text
+    assert "One run of the paper's rule (yoto) is worse: 80.0" in text
 
 
 def test_without_a_search_the_best_single_training_is_named():
-    text = sentences.sentence(study({"one-shot": 88, "uniform": 90}))
+    text = sentences.sentence(study({"yoto": 88, "uniform": 90}))
     assert text.startswith("Equal weights, the best of the single trainings, have test score 89.98")
-    assert "There is no grid to compare with: add the plan grid. One run with learned weights is worse: 88" in text
+    assert "There is no grid to compare with: add the plan grid. One run of the paper's rule is worse: 88" in text

@@ -1,28 +1,29 @@
-"""The table and its notes: whom it ranks on which seeds, what it shows of weights, and what it warns of."""
+"""The table and its notes: whom it ranks on which seeds, what it shows of ratios, and what it warns of."""
 
 import pytest
+from _stores import balance, yoto
 from _toy import TASK
 
 from trainonce.study import Record, Summary, sentences
-from trainonce.study.sentences.table import weights_cell
-from trainonce.study.weightings import Fixed, key_of
-from trainonce.study.weightings.peers import Peer
+from trainonce.study.rules import Rule, fixed, key_of
+from trainonce.study.sentences.table import ratios_cell
 
-UNIFORM, BASE, GRID = Fixed.of((1.0, 1.0)), Fixed.of((1.0, 0.0)), Fixed.of((1.0, 0.5))
-PLANS = {"grid": ("set", GRID), "uniform": ("fixed", UNIFORM), "base": ("fixed", BASE), "uw": ("peer", Peer("uw"))}
+UNIFORM, BASE, GRID = fixed((1.0, 1.0)), fixed((1.0, 0.0)), fixed((1.0, 0.5))
+PLANS = {"grid": ("set", GRID), "uniform": ("fixed", UNIFORM), "base": ("fixed", BASE), "uw": ("peer", Rule("uw"))}
+PLANS |= {"yoto": ("rule", yoto()), "balance": ("rule", balance())}
 
 
-def study(weights=None, totals=None, **results):
+def study(coefficients=None, **results):
     """A study of plans with given test results by seed."""
     records, plans = [], []
     for name, by_seed in results.items():
-        kind, weighting = PLANS[name]
-        plans.append({"name": name, "kind": kind, "points": [weighting.to_json()], "seeds": sorted(by_seed)})
+        kind, rule = PLANS[name]
+        plans.append({"name": name, "kind": kind, "rules": [rule.to_json()], "seeds": sorted(by_seed)})
         for seed, value in by_seed.items():
-            ended = (weights or {}).get(seed, (0.5, 0.5))
+            ended = (coefficients or {}).get(seed, (0.5, 0.5))
             metrics = {"validation/score": value, "test/score": value}
-            more = {"weights": ended, "total": (totals or {}).get(seed, 1.0), "seconds": 1.0}
-            records.append(Record(key_of("id", weighting, seed), "toy", weighting, seed, "done", metrics, **more))
+            more = {"coefficients": ended, "seconds": 1.0}
+            records.append(Record(key_of("id", rule, seed), "toy", rule, seed, "done", metrics, **more))
     return Summary({"task": TASK, "plans": plans}, records)
 
 
@@ -100,14 +101,20 @@ def test_where_no_majority_agrees_nobody_knows_which_seed_is_the_outlier(values)
     ]
 
 
-def test_weights_that_differ_over_the_seeds_are_a_range():
-    same = study(weights={0: (0.5, 0.5), 1: (0.52, 0.48)}, uniform={0: 1.0, 1: 2.0})
-    other = study(weights={0: (0.9, 0.1), 1: (0.3, 0.7)}, uniform={0: 1.0, 1: 2.0})
-    assert weights_cell(same.rows[0].chosen) == "0.51 : 0.49"
-    assert weights_cell(other.rows[0].chosen) == "0.30 to 0.90 : 0.10 to 0.70"
+@pytest.mark.parametrize(
+    ("coefficients", "shown"),
+    [
+        ({0: (0.5, 0.5), 1: (2.0, 2.1)}, "1 : 1.02"),  # the sum says nothing
+        ({0: (0.9, 0.1), 1: (0.3, 0.7)}, "1 : 0.11 to 2.3"),
+        ({0: (0.5, 1e-5), 1: (0.5, 1e-5)}, "1 : 2e-05"),
+        ({0: (1.0, 0.0), 1: (1.0, 0.0)}, "1 : 0"),
+        ({0: (0.0, 1.0), 1: (0.0, 2.0)}, "1 : inf"),
+    ],
+)
+def test_ratios_are_shown_as_ranges_where_they_differ_over_the_seeds(coefficients, shown):
+    assert ratios_cell(study(coefficients, uniform={0: 1.0, 1: 2.0}).rows[0].chosen) == shown
 
 
-def test_a_sum_that_is_not_1_is_shown():
-    found = study(totals={0: 12.0, 1: 12.02}, uw={0: 1.0, 1: 2.0})
-    assert weights_cell(found.rows[0].chosen) == "0.50 : 0.50 (sum 12.01)"
-    assert "sum" not in weights_cell(study(uniform={0: 1.0}).rows[0].chosen)
+def test_the_notes_have_the_ratios_of_each_rule():
+    notes = sentences.notes(study({0: (0.8, 0.2)}, yoto={0: 1.0}, balance={0: 1.0}, uniform={0: 1.0}))
+    assert notes == [f"{plan} ends with the ratios a 1, b 0.25" for plan in ("yoto", "balance")]

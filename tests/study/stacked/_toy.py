@@ -54,7 +54,7 @@ def error(model, data):
 @task(terms=TERMS, metric="error", direction="minimize")
 def toy(trial, *, steps=50, lr=0.01, optimizer="AdamW"):
     data, model, draw = made(trial.seed, steps, lr)
-    criterion = trial.criterion()
+    criterion = trial.criterion(validation=lambda: error(model, data))
     step = _optimizer(optimizer, [p for p in model.parameters() if p.requires_grad], lr)
     trial.attach(step)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(step, steps, eta_min=1e-3)
@@ -91,4 +91,5 @@ def parts(seed, *, steps, lr, optimizer):
         data,
         lambda model, data: {"error": error(model, data)},
         10,
+        lambda model, data, drawn: error(model, data),
     )

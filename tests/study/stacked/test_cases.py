@@ -8,12 +8,12 @@ import torch
 from tests.study.stacked._cases import OPTIMIZERS, hard
 from trainonce.study.executors.base import Job
 from trainonce.study.executors.run_trial import train
+from trainonce.study.rules import fixed, make
 from trainonce.study.stacked.reasons import NotStackableError, of_error
-from trainonce.study.stacked.stackable import make
+from trainonce.study.stacked.stackable import make as make_parts
 from trainonce.study.stacked.training import StackedTraining
-from trainonce.study.weightings import Fixed, Learned
 
-WEIGHTINGS = [Fixed.of((1.0, 1.0)), Learned(init=0.1)]
+RULES = [fixed((1.0, 1.0)), make("CompositeLoss", {"init": 0.1, "lr": 0.05})]
 SEEDS = [0, 3]
 
 
@@ -26,19 +26,19 @@ def wide():
 
 
 def errors_of(made):
-    training = StackedTraining(made.terms, WEIGHTINGS, SEEDS, functools.partial(make, made))
+    training = StackedTraining(made.terms, RULES, SEEDS, functools.partial(make_parts, made))
     assert list(training.run())
-    return {(seed, repr(w)): outcome.metrics["test/error"] for seed, w, outcome in training.outcomes()}
+    return {(seed, repr(rule)): outcome.metrics["test/error"] for seed, rule, outcome in training.outcomes()}
 
 
 @pytest.mark.parametrize("case", ["transposed", "twice", "partly frozen", "groups", *OPTIMIZERS])
 def test_is_as_if_alone(tmp_path, case):
     made = hard.using(case=case)
     found = errors_of(made)
-    for i, weighting in enumerate(WEIGHTINGS):
+    for i, rule in enumerate(RULES):
         for seed in SEEDS:
-            record = train(made, Job("key", seed, weighting), tmp_path / f"{i}-{seed}", None, "cpu")
-            assert found[seed, repr(weighting)] == pytest.approx(record.metrics["test/error"], abs=1e-9)
+            record = train(made, Job("key", seed, rule), tmp_path / f"{i}-{seed}", None, "cpu")
+            assert found[seed, repr(rule)] == pytest.approx(record.metrics["test/error"], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,16 @@ from trainonce.errors import StoppedError
 from trainonce.study import Study, task
 from trainonce.study.executors.base import Job
 from trainonce.study.layout import CHECKPOINT, HISTORY
+from trainonce.study.rules import fixed
+from trainonce.study.rules import make as make_rule
 from trainonce.study.stacked import Stackable, memory, reasons, stack
 from trainonce.study.stacked.blocks import blocks_of, name_of
 from trainonce.study.stacked.memory import bytes_of_a_model, models_that_fit
-from trainonce.study.stacked.stackable import make
-from trainonce.study.weightings import Fixed, Learned
+from trainonce.study.stacked.stackable import _known, make
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
-PLANS = ["uniform", "grid:0.1,1", "one-shot(init=1)", "one-shot(units=gradient)"]
+PLANS = ["uniform", "grid:0.1,1", "yoto(init=1)", "balance", "balance(travel=0)"]
 
 
 def study_of(folder, made, plans, executor=None, seeds=2):
@@ -41,14 +42,9 @@ def test_records_and_histories_are_those_of_single_trainings(tmp_path):
     assert stacked.keys() == alone.keys()
     for key, record in alone.items():
         other = stacked[key]
-        assert (other.status, other.seed, other.weighting, other.fraction) == (
-            "done",
-            record.seed,
-            record.weighting,
-            1.0,
-        )
+        assert (other.status, other.seed, other.rule, other.fraction) == ("done", record.seed, record.rule, 1.0)
         assert other.metrics == pytest.approx(record.metrics, rel=1e-3)
-        assert other.weights == pytest.approx(record.weights, rel=1e-3)
+        assert other.coefficients == pytest.approx(record.coefficients, rel=1e-3)
         histories = [trainonce.History.load(s.store.folder(key) / HISTORY).tensors() for s in (one, many)]
         assert [list(h) for h in histories] == [list(histories[0])] * 2
         for name, column in histories[0].items():
@@ -70,9 +66,24 @@ def test_what_cannot_be_stacked_trains_one_by_one(tmp_path, capsys):
         study.add(plan)
     study.run(executor="stacked", workers=None, device="cpu")
     records = study.store.read().values()
-    assert {record.weighting.kind for record in records} >= {"fixed", "learned", "replay"}
+    assert {record.rule.name for record in records} >= {"FixedLoss", "CompositeLoss", "Replay"}
     assert all(record.status == "done" for record in records)
-    assert "Trials that are not stacked: weightings of the kind 'replay' train one by one." in _text(capsys)
+    assert "Trials that are not stacked: the rule 'Replay' trains one by one." in _text(capsys)
+
+
+def test_only_balances_that_are_aligned_are_left_where_the_parts_lack_the_validation_loss(
+    tmp_path, capsys, monkeypatch
+):
+    whole = _known[toy.function]
+    monkeypatch.setitem(
+        _known, toy.function, lambda seed, **settings: dataclasses.replace(whole(seed, **settings), validation=None)
+    )
+    study = Study(toy.using(steps=4), tmp_path, seeds=1)
+    for plan in ("uniform", "balance", "balance(travel=0)"):
+        study.add(plan)
+    study.run(executor="stacked", device="cpu")
+    assert "Trials that are not stacked: a balance is aligned by a validation loss" in _text(capsys)
+    assert [record.status for record in study.store.read().values()] == ["done"] * 3
 
 
 @task(terms=("a", "b"), metric="error", direction="minimize")
@@ -111,7 +122,7 @@ def broken_parts(seed, *, steps, how):
 
 def test_a_model_that_diverges_leaves_the_others_alone(tmp_path):
     _, records = study_of(tmp_path, broken, ["grid:1e-30,1"], "stacked", seeds=1)
-    found = {record.weighting.weights[1] > 0.1: record for record in records.values()}
+    found = {record.rule.coefficients[1] > 0.1: record for record in records.values()}
     assert found[True].status == "diverged"
     assert not math.isfinite(found[True].metrics["test/error"])
     assert found[False].status == "done"
@@ -177,18 +188,20 @@ def _text(capsys):
 # Blocks
 
 
-def jobs(weightings, seeds):
-    return [Job(f"{name_of(w)} {seed}", seed, w) for w in weightings for seed in seeds]
+def jobs(rules, seeds):
+    return [Job(f"{name_of(rule)} {seed}", seed, rule) for rule in rules for seed in seeds]
 
 
-FIXED = [Fixed.of((1.0, 0.1 * i)) for i in range(1, 6)]
-LEARNED, UNITS = Learned(init={"b": 2.0}), Learned(units="gradient")
+FIXED = [fixed((1.0, 0.1 * i)) for i in range(1, 6)]
+PAPER = make_rule("CompositeLoss", {"init": {"b": 2.0}})
+BALANCES = [make_rule("BalancedLoss", {"travel": travel}) for travel in (0.0, 4.0)]
 
 
 def test_blocks_hold_every_trial_once_and_measure_apart():
-    given = [*jobs([*FIXED, LEARNED, UNITS], [0, 1, 2]), *jobs([Fixed.of((1.0, 7.0))], [1])]
+    given = [*jobs([*FIXED, PAPER, *BALANCES], [0, 1, 2]), *jobs([fixed((1.0, 7.0))], [1])]
     found = blocks_of(given, most=1000)
-    assert sorted((len(block.weightings), block.seeds) for block in found) == [
+    assert sorted((len(block.rules), block.seeds) for block in found) == [
+        (1, (0, 1, 2)),
         (1, (0, 1, 2)),
         (1, (1,)),
         (6, (0, 1, 2)),
@@ -209,11 +222,11 @@ def test_a_stack_that_is_too_large_is_halved(tmp_path, monkeypatch):
     sizes = []
 
     class Training(stacked.StackedTraining):
-        def __init__(self, terms, weightings, seeds, *more):
-            sizes.append(len(weightings) * len(seeds))
+        def __init__(self, terms, rules, seeds, *more, **named):
+            sizes.append(len(rules) * len(seeds))
             if sizes[-1] > 2:
                 raise torch.OutOfMemoryError("too large")
-            super().__init__(terms, weightings, seeds, *more)
+            super().__init__(terms, rules, seeds, *more, **named)
 
     monkeypatch.setattr(stacked, "StackedTraining", Training)
     _, records = study_of(tmp_path, toy.using(steps=2), ["grid:0.1,1"], "stacked", seeds=2)

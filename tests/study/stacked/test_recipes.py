@@ -7,9 +7,9 @@ import pytest
 from trainonce import recipes
 from trainonce.study.executors.base import Job
 from trainonce.study.executors.run_trial import train
-from trainonce.study.stacked.stackable import make
+from trainonce.study.rules import fixed, make
+from trainonce.study.stacked.stackable import make as make_parts
 from trainonce.study.stacked.training import StackedTraining
-from trainonce.study.weightings import Fixed, Learned
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
@@ -17,11 +17,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"
 @pytest.mark.parametrize("name", ["burgers", "digits", "distillation"])
 def test_a_recipe_is_as_if_alone(tmp_path, name):
     made = recipes.load(name).using(steps=4)
-    weightings, seeds = [Fixed.of((1.0,) * len(made.terms)), Learned(init=0.5)], [0, 1]
-    training = StackedTraining(made.terms, weightings, seeds, functools.partial(make, made))
+    rules = [
+        make("BalancedLoss", {"travel": 4.0}),
+        make("CompositeLoss", {"init": 0.5}),
+        fixed((1.0,) * len(made.terms)),
+    ]
+    parts = functools.partial(make_parts, made)
+    training = StackedTraining(made.terms, rules, [0, 1], parts, steps=made.steps)
     assert list(training.run()) == [1, 2, 3, 4]
-    for seed, weighting, outcome in training.outcomes():
-        record = train(made, Job("key", seed, weighting), tmp_path / f"{weighting.kind}-{seed}", None, "cpu")
+    for seed, rule, outcome in training.outcomes():
+        record = train(made, Job("key", seed, rule), tmp_path / f"{rule.name}-{seed}", None, "cpu")
         assert outcome.metrics == pytest.approx(record.metrics, rel=1e-3)
-        assert outcome.weights == pytest.approx(record.weights, rel=1e-3)
+        assert outcome.coefficients == pytest.approx(record.coefficients, rel=1e-3)
         assert [step for step, _ in outcome.reports] == [step for step, _ in record.reports]

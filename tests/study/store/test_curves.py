@@ -6,20 +6,20 @@ import _stores
 import pytest
 import torch
 from _records import record
+from _stores import yoto
 from _tasks import line
 
 import trainonce
 from trainonce.history import History
 from trainonce.study import Study, layout
 from trainonce.study.store import Store, curves
-from trainonce.study.weightings import Learned
 
 TERMS = ("a", "b")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    _stores.write_history(tmp_path / layout.HISTORY, TERMS, Learned(), 0, steps=1003)
+    _stores.write_history(tmp_path / layout.HISTORY, TERMS, yoto(), 0, steps=1003)
     return tmp_path
 
 
@@ -52,7 +52,7 @@ def test_the_history_is_not_parsed_where_the_small_file_is_there(folder, monkeyp
 
 def test_a_file_of_another_history_does_not_count(folder):
     curves.write(folder)
-    _stores.write_history(folder / layout.HISTORY, TERMS, Learned(), 0, steps=20)
+    _stores.write_history(folder / layout.HISTORY, TERMS, yoto(), 0, steps=20)
     assert len(curves.read(folder)["step"]) == 20
 
 
@@ -78,7 +78,7 @@ def test_without_rows_there_is_nothing(tmp_path):
 
 def test_a_trial_that_has_ended_is_thinned_and_one_that_failed_is_not(tmp_path):
     store, one = Store(tmp_path), record()
-    _stores.write_history(store.folder(one.key) / layout.HISTORY, TERMS, Learned(), 0)
+    _stores.write_history(store.folder(one.key) / layout.HISTORY, TERMS, yoto(), 0)
     store.append(dataclasses.replace(one, status="failed"))
     assert not (store.folder(one.key) / layout.CURVES).exists()
     store.append(one)
@@ -87,7 +87,7 @@ def test_a_trial_that_has_ended_is_thinned_and_one_that_failed_is_not(tmp_path):
 
 def test_a_record_is_kept_where_the_history_cannot_be_thinned(tmp_path, monkeypatch):
     store, one = Store(tmp_path), record()
-    _stores.write_history(store.folder(one.key) / layout.HISTORY, TERMS, Learned(), 0)
+    _stores.write_history(store.folder(one.key) / layout.HISTORY, TERMS, yoto(), 0)
     monkeypatch.setattr(curves, "_encode", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     store.append(one)
     assert set(store.read()) == {one.key}
@@ -95,10 +95,10 @@ def test_a_record_is_kept_where_the_history_cannot_be_thinned(tmp_path, monkeypa
 
 
 def test_a_study_writes_both_and_controls_read_every_step(tmp_path):
-    study = Study(line.using(steps=300), tmp_path, seeds=2).add("one-shot").add("replay").add("final")
+    study = Study(line.using(steps=300), tmp_path, seeds=2).add("yoto").add("replay").add("final")
     summary = study.run(workers=0, device="cpu", show=False)
     assert {row.plan: dict(row.counts) for row in summary.rows} == {
-        plan: {"done": 2 if plan == "one-shot" else 4} for plan in ("one-shot", "replay", "final")
+        plan: {"done": 2 if plan == "yoto" else 4} for plan in ("yoto", "replay", "final")
     }
     for one in study.store.read().values():
         folder = study.store.folder(one.key)

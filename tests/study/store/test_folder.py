@@ -12,22 +12,22 @@ import sys
 
 import _records
 import pytest
-from _records import WEIGHTINGS, record
+from _records import RULES, record
 
 from trainonce.study import DamagedStore
+from trainonce.study.rules import fixed, key_of
 from trainonce.study.store import Store
-from trainonce.study.weightings import Fixed, key_of
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda p: p.kind)
-def test_a_record_comes_back_as_it_was(weighting, tmp_path):
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.plan)
+def test_a_record_comes_back_as_it_was(rule, tmp_path):
     written = record(
         3,
-        weighting,
+        rule,
         status="diverged",
         metrics={"validation/error": 0.1, "test/error": math.inf},
         reports=((5, {"error": 1.5}),),
-        weights=(0.1, 0.9, 0.0),
+        coefficients=(0.1, 0.9, 0.0),
         seconds=1.25,
         fraction=0.5,
         ended=12.0,
@@ -38,7 +38,7 @@ def test_a_record_comes_back_as_it_was(weighting, tmp_path):
     Store(tmp_path).append(written)
     read = Store(tmp_path).read_all()
     assert read == [written]
-    assert read[0].weighting == weighting
+    assert read[0].rule == rule
 
 
 def test_nan_is_written_as_a_word_that_any_json_reader_takes(tmp_path):
@@ -50,9 +50,9 @@ def test_nan_is_written_as_a_word_that_any_json_reader_takes(tmp_path):
 
 
 def test_keys_tell_task_point_and_seed_apart_and_nothing_else():
-    keys = {key_of(t, p, s) for t in "ab" for p in WEIGHTINGS for s in (0, 1)}
-    assert len(keys) == 2 * len(WEIGHTINGS) * 2
-    assert key_of("a", Fixed.of((1, 10)), 0) == key_of("a", Fixed.of((0.1, 1.0)), 0)
+    keys = {key_of(t, p, s) for t in "ab" for p in RULES for s in (0, 1)}
+    assert len(keys) == 2 * len(RULES) * 2
+    assert key_of("a", fixed((1, 10)), 0) == key_of("a", fixed((0.1, 1.0)), 0)
 
 
 def test_the_last_record_of_a_trial_counts_and_all_are_kept(tmp_path):
@@ -164,7 +164,7 @@ def _claims(path, key):
 
 
 def test_a_claim_keeps_other_processes_out_of_that_trial_only(tmp_path):
-    one, other = key_of("t", WEIGHTINGS[0], 0), key_of("t", WEIGHTINGS[0], 1)
+    one, other = key_of("t", RULES[0], 0), key_of("t", RULES[0], 1)
     with Store(tmp_path).claim(one) as mine:
         assert mine
         assert not _claims(tmp_path, one)
@@ -178,7 +178,7 @@ def _claim_and_die(path, key):
 
 
 def test_a_claim_ends_with_its_process_however_it_ends(tmp_path):
-    key = key_of("t", WEIGHTINGS[0], 0)
+    key = key_of("t", RULES[0], 0)
     process = multiprocessing.get_context("fork").Process(target=_claim_and_die, args=(tmp_path, key))
     process.start()
     process.join()

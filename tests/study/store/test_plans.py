@@ -6,7 +6,7 @@ import pytest
 
 from trainonce.study import Study, Summary, task
 from trainonce.study.plans import parse
-from trainonce.study.record import FORMAT, NEWEST
+from trainonce.study.record import FORMAT
 from trainonce.study.store import Store, plans
 from trainonce.study.summary import keys_of
 
@@ -31,18 +31,18 @@ def write(folder, of, *texts):
 
 @pytest.mark.parametrize("text", ["grid", "grid(0,0.3,1e5)", "grid(1,1.0,7)", "grid(1,2)"])
 def test_a_large_grid_is_stored_as_its_ratios_and_reads_back_the_same(text, tmp_path):
-    study = write(tmp_path, eight, "one-shot", text, "tpe(trials=3)")
+    study = write(tmp_path, eight, "yoto", text, "tpe(trials=3)")
     content = json.loads((tmp_path / "study.json").read_text())
-    assert content["format"] == NEWEST
-    assert ["points" in plan for plan in content["plans"]] == [True, False, True]
+    assert content["format"] == FORMAT
+    assert ["rules" in plan for plan in content["plans"]] == [True, False, True]
     assert len(content["plans"][1]["axes"]) == 7
     assert (tmp_path / "study.json").stat().st_size < 10_000
     (_, found, _) = Summary.read(tmp_path).plans
-    assert found["points"] == [weighting.to_json() for weighting in parse(text, eight).weightings]
+    assert found["rules"] == [rule.to_json() for rule in parse(text, eight).rules]
     assert set(keys_of(found, eight.identity)) <= {key for item in study.items() for key in item.keys}
     again = write(tmp_path, eight, "uniform").store.read_manifest()
     assert [plan["name"] for plan in again["plans"]] == [
-        "one-shot",
+        "yoto",
         parse(text, eight).name,
         "tpe(trials=3)",
         "uniform",
@@ -54,7 +54,7 @@ def test_a_small_grid_is_listed_for_any_trainonce_to_read(tmp_path):
     write(tmp_path, three, "grid", "random(trials=101)")
     content = json.loads((tmp_path / "study.json").read_text())
     assert content["format"] == FORMAT
-    assert [len(plan["points"]) for plan in content["plans"]] == [9, 101]
+    assert [len(plan["rules"]) for plan in content["plans"]] == [9, 101]
     assert not any("axes" in plan for plan in content["plans"])
 
 
@@ -77,5 +77,5 @@ def test_ratios_that_are_none_are_a_damaged_manifest(axes, tmp_path):
 
 
 def test_a_plan_keeps_what_the_store_does_not_know():
-    plan = {"name": "grid", "points": [], "axes": ((1.0,),), "more": 1}
-    assert plans.shorten(plan) == {"name": "grid", "points": [], "more": 1}
+    plan = {"name": "grid", "rules": [], "axes": ((1.0,),), "more": 1}
+    assert plans.shorten(plan) == {"name": "grid", "rules": [], "more": 1}

@@ -78,7 +78,7 @@ def learning_rate_factor(step: int, settings: Settings) -> float:
     return settings.lowest + (1 - settings.lowest) * 0.5 * (1 + math.cos(math.pi * part))
 
 
-def clip_gradients_(network: UniDepth, criterion: trainonce.CompositeLoss, settings: Settings) -> None:
+def clip_gradients_(network: UniDepth, criterion: trainonce.LossWeighting, settings: Settings) -> None:
     """Clip the norm of the gradients in place, without waiting for the device."""
     if settings.clip:
         own = network.parameters() if network.flat is None else network.flat.parameters().values()

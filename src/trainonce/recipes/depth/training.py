@@ -34,7 +34,7 @@ from trainonce.recipes.vision.weights import load_weights
 from trainonce.study import layout, torchrun, user_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from torch import Tensor, nn
 
@@ -89,12 +89,8 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             found = mean_metrics(network, validation, settings, device, with_points=False)
         return {"delta_1": found["delta_1"]}
 
-    cache = functools.cache(lambda: batches.DeviceCache(sets.training, settings, device))  # once, where it goes back
-
-    def batches_after(steps: int) -> Iterator[tuple[int, Views]]:
-        return batches_from(sets, settings, network.patch, trial.seed, device, steps, process, cache)
-
-    if not run_steps(trial, settings, parts, batches_after, first, train_step, validate):
+    feed = batches_from(sets, settings, network.patch, trial.seed, device, first, process)
+    if not run_steps(trial, settings, parts, feed, train_step, validate):
         return None
     with ema:
         results = {
@@ -114,12 +110,10 @@ def batches_from(
     device: torch.device,
     first: int,
     process: tuple[int, int] = (0, 1),
-    cache: Callable[[], batches.DeviceCache] | None = None,
 ) -> Iterator[tuple[int, Views]]:
     """The views of the steps after the ``first`` ones, each with the number of its step, from 1.
 
     :param process: Rank and number of processes.
-    :param cache: Gives the frames in the device's memory, if they are to stay there.
     """
     sizes = {name: len(frames) for name, frames in sets.training.items()}
 
@@ -134,14 +128,14 @@ def batches_from(
             yield rest.steps[i] + 1, batches.make_batch(rest[i], groups, settings, shape, seed)
         return
     with user_errors():
-        frames = cache() if cache is not None else batches.DeviceCache(sets.training, settings, device)
+        cache = batches.DeviceCache(sets.training, settings, device)
     several = batches.steps_at_once(settings, patch, device)
     for start in range(first - first % several, settings.steps, several):
         steps = range(start, min(start + several, settings.steps))
         samples = order(steps)
         chosen = [each for i in range(len(steps)) for each in samples[i]]
         shape = batches.shape_of(settings, patch, seed, start)
-        views = batches.make_batch(chosen, frames.groups(chosen), settings, shape, seed)
+        views = batches.make_batch(chosen, cache.groups(chosen), settings, shape, seed)
         for step, (part, _) in zip(steps, micro_batches(views, len(steps)), strict=True):
             if step >= first:
                 yield step + 1, part

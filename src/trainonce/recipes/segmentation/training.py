@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +25,7 @@ from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
 from trainonce.study import layout, torchrun, user_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch.optim import Optimizer
 
@@ -73,12 +72,8 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     def validate() -> dict[str, float]:
         return {"miou": metrics.mean_iou(confusion("validation"))}
 
-    cache = functools.cache(lambda: batches.DeviceCache(domains, settings, device))  # once, where a training goes back
-
-    def batches_after(steps: int) -> Iterator[tuple[int, batches.Batch]]:
-        return batches_from(domains, settings, trial.seed, device, steps, process, cache)
-
-    if not run_steps(trial, settings, parts, batches_after, first, train_step, validate):
+    feed = batches_from(domains, settings, trial.seed, device, first, process)
+    if not run_steps(trial, settings, parts, feed, train_step, validate):
         return None
     found = {name: confusion(name) for name in sets}
     write_outputs(trial, settings, network, lambda: draw_pictures(trial, network, domains, settings))
@@ -86,21 +81,13 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
 
 
 def batches_from(
-    domains: Domains,
-    settings: Settings,
-    seed: int,
-    device: torch.device,
-    first: int,
-    process: tuple[int, int],
-    cache: Callable[[], batches.DeviceCache] | None = None,
+    domains: Domains, settings: Settings, seed: int, device: torch.device, first: int, process: tuple[int, int]
 ) -> Iterator[tuple[int, batches.Batch]]:
     """The batches of the steps after the ``first`` ones, each with the number of its step, from 1.
 
     :param process: Rank and number of processes.
-    :param cache: Gives the scenes in the device's memory, if they are to stay there.
     """
-    make = batches.DeviceCache if settings.resident else batches.StreamLoader
-    source = cache() if settings.resident and cache is not None else make(domains, settings, device)
+    source = (batches.DeviceCache if settings.resident else batches.StreamLoader)(domains, settings, device)
     counts = (len(domains.source), len(domains.style))
     order = batches.SampleOrder(*counts, settings.batch, settings.flip, seed, range(first, settings.steps), process)
     for step, samples, whole in zip(order.steps, order, source.batches(order), strict=True):

@@ -33,12 +33,18 @@ def parts(seed: int, *, steps: int, lr: float) -> Stackable:
         {f"{name}_{column}": value for name, part in held_out.items() for column, value in part._asdict().items()},
         lambda model, data: {"error": error(model, data, "validation")},
         max(1, steps // 27),
+        validation,
     )
 
 
 def losses(model: nn.Module, data: Tensors, drawn: Tensors) -> dict[str, Tensor]:
     assert isinstance(model, recipe.Model)
     return recipe.losses(model, recipe.Batch(**drawn))
+
+
+def validation(model: nn.Module, data: Tensors, drawn: Tensors) -> Tensor:
+    found: Tensor = (model(data["validation_points"].float()) - data["validation_solution"].float()).square().mean()
+    return found
 
 
 def error(model: nn.Module, data: Tensors, name: str) -> Tensor:

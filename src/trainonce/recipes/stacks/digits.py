@@ -42,6 +42,7 @@ def parts(seed: int, *, steps: int, lr: float) -> Stackable:
         kept,
         lambda model, data: {"accuracy": accuracy(model, data, "validation")},
         max(1, steps // 27),
+        validation,
     )
 
 
@@ -54,6 +55,10 @@ def losses(model: nn.Module, data: Tensors, drawn: Tensors) -> dict[str, Tensor]
         "consistency": consistency(plain, moved),
         "reconstruction": (model.decoder(codes[-BATCH:]) - drawn["clean"]).square().mean(),  # vmap fails in mse_loss
     }
+
+
+def validation(model: nn.Module, data: Tensors, drawn: Tensors) -> Tensor:
+    return F.cross_entropy(model(data["validation_images"]), data["validation_labels"])
 
 
 def accuracy(model: nn.Module, data: Tensors, name: str) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from trainonce.recipes import distillation as recipe
 from trainonce.recipes.digits import noisy
-from trainonce.recipes.stacks.digits import accuracy
+from trainonce.recipes.stacks.digits import accuracy, validation
 from trainonce.study.stacked import Stackable, stack
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def parts(seed: int, *, steps: int, lr: float) -> Stackable:
         kept,
         lambda model, data: {"accuracy": accuracy(model, data, "validation")},
         max(1, steps // 27),
+        validation,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from trainonce.study import Trial
 
@@ -42,30 +42,21 @@ def run_steps(
     trial: Trial,
     settings: LoopSettings,
     parts: Mapping[str, Any],
-    batches_after: Callable[[int], Iterator[tuple[int, B]]],
-    first: int,
+    batches: Iterable[tuple[int, B]],
     train_step: Callable[[int, B], None],
     validate: Callable[[], Mapping[str, float]],
 ) -> bool:
     """Train on every batch, report the validation metrics and save checkpoints in between.
 
     :param parts: As in :func:`load_states`.
-    :param batches_after: The batches of the steps after so many, each with the number of its step, from 1.
-    :param first: The steps that are done.
+    :param batches: Each with the number of its step, from 1.
     :param train_step: One optimizer step.
-    :param validate: The metrics to report to the trial, its own first.
+    :param validate: The metrics to report to the trial.
     :return: Whether training ran to its end; False where the trial was pruned.
     """
     every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
-    batches, place = batches_after(first), first
-    for done in trial.loop(parts.values(), settings.steps, first):
-        if done != place:  # halving goes back
-            batches = batches_after(done)
-        step, batch = next(batches)
-        place = step
+    for step, batch in batches:
         train_step(step, batch)
-        if trial.wants_score:
-            trial.score(next(iter(validate().values())))
         if step % every == 0 and step < settings.steps:
             trial.report(step, **validate())
             if trial.should_prune():

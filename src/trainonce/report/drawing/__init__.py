@@ -1,1 +1,1 @@
-"""What the figures share: style, labels, axes, plans, curves over steps, the space of weights."""
+"""What the figures share: style, labels, axes, plans, curves over steps, the space of ratios."""

@@ -25,7 +25,7 @@ Point = tuple[float, float]
 
 
 def usual_range(values: Iterable[float]) -> tuple[float, float]:
-    """The lowest and the highest value, without those so far off that the others would be drawn as one point.
+    """Return the lowest and the highest value, without those so far off that the others would be drawn as one point.
 
     A value is far off at 20 times the distance to the median that two thirds of the values keep, and never within
     40 % of the median.
@@ -42,7 +42,7 @@ def usual_range(values: Iterable[float]) -> tuple[float, float]:
 
 
 def number(value: float, decimals: int) -> str:
-    """A value beyond an axis, in few digits.
+    """Return a value beyond an axis, in few digits.
 
     >>> number(40_000.123, 3), number(11.0, 1), number(1.234e9, 0), number(-3.1e-8, 9)
     ('40000', '11.0', '1.23e+09', '-3.1e-08')
@@ -52,7 +52,7 @@ def number(value: float, decimals: int) -> str:
 
 
 def signed(value: float, decimals: int) -> str:
-    """A difference beyond an axis, with its sign."""
+    """Return a difference beyond an axis, with its sign."""
     text = number(value, decimals)
     return f"{style.MINUS}{text[1:]}" if text.startswith("-") else f"+{text}"
 
@@ -74,7 +74,7 @@ def set_height_for(axes: Axes, shown: Sequence[Outcome], also: Sequence[Outcome]
 
 
 def describe_beyond(axes: Axes, outcome: Outcome, decimals: int) -> list[tuple[float, str]]:
-    """The mean of an outcome if it is above or below the axes, or else its seeds that are: each value with a text."""
+    """Return the mean of an outcome if it is above or below the axes, or else its seeds that are, with texts."""
     low, high = axes.get_ylim()
     if not low <= outcome.mean <= high:
         return [(outcome.mean, f"mean {number(outcome.mean, decimals)}")]
@@ -117,7 +117,7 @@ def draw_bar(axes: Axes, x: float, mean: float, deviation: float, colour: str, c
 
 
 def cut_line(points: Sequence[Point], low: float, high: float) -> tuple[list[Point], list[tuple[Point, str]]]:
-    """A line within a range of heights, with gaps of NaN, and the places where it leaves, each with "up" or "down".
+    """Return a line within a range of heights, with gaps of NaN, and where it leaves, with "up" or "down".
 
     >>> cut_line([(0, 0), (1, 4), (2, 4), (3, 0)], -1, 2)
     ([(0, 0), (0.5, 2.0), (nan, nan), (2.5, 2.0), (3, 0)], [((0.5, 2.0), 'up'), ((2.5, 2.0), 'up')])
@@ -139,5 +139,5 @@ def cut_line(points: Sequence[Point], low: float, high: float) -> tuple[list[Poi
 
 
 def limits(values: Iterable[float], part: float = 0.08) -> tuple[float, float]:
-    """The limits of an axis for most of the values, with a margin."""
+    """Return the limits of an axis for most of the values, with a margin."""
     return style.widen(usual_range(values), part)

@@ -42,7 +42,7 @@ class Label(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def text_width(text: str, size: float = SMALL, bold: bool = False) -> float:
-    """The width of a text in points."""
+    """Return the width of a text in points."""
     fonts = require("matplotlib.font_manager", "matplotlib", "study")
     paths = require("matplotlib.textpath", "matplotlib", "study")
     properties = fonts.FontProperties(family="sans-serif", size=size, weight="bold" if bold else "normal")
@@ -51,15 +51,20 @@ def text_width(text: str, size: float = SMALL, bold: bool = False) -> float:
 
 
 def axes_size(axes: Axes) -> tuple[float, float]:
-    """The width and the height of the axes in points."""
+    """Return the width and the height of the axes in points."""
     inches = root(axes).get_size_inches()
     place = axes.get_position()
     return float(place.width * inches[0] * 72), float(place.height * inches[1] * 72)
 
 
 def left_edge(axes: Axes) -> float:
-    """How far the axes are from the left edge of the figure, in points."""
+    """Return how far the axes are from the left edge of the figure, in points."""
     return float(axes.get_position().x0 * root(axes).get_size_inches()[0] * 72)
+
+
+def right_edge(axes: Axes) -> float:
+    """Return how far the right edge of the figure is from the left of the axes, in points."""
+    return float(72 * root(axes).get_size_inches()[0]) - left_edge(axes)
 
 
 def to_points(axes: Axes, x: float, y: float) -> tuple[float, float]:
@@ -70,7 +75,7 @@ def to_points(axes: Axes, x: float, y: float) -> tuple[float, float]:
 
 
 def keep_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions at least ``gap`` apart, in the order of the wanted ones and as near to them as possible.
+    """Return positions at least ``gap`` apart, in the order of the wanted ones and as near to them as possible.
 
     >>> keep_apart([1, 1, 9], 2, 0, 10)
     [0.0, 2.0, 9.0]
@@ -125,7 +130,8 @@ def place_beside(axes: Axes, labels: Sequence[Label], obstacles: Sequence[Box]) 
                 box = Box(left, middle - LINE / 2, left + long, middle + LINE / 2)
                 out = max(0, -box.left) + max(0, box.right - across) + max(0, -box.bottom) + max(0, box.top - up)
                 cost = abs(lift) * 6 + abs(left + long / 2 - x) * 0.15 + 300 * out
-                cost += sum(5 * box.overlap(other) for other in taken)
+                wide = box._replace(left=left - 2, right=left + long + 2)
+                cost += sum(5 * wide.overlap(other) for other in taken)
                 if cost < penalty:
                     best, penalty = box, cost
         assert best is not None

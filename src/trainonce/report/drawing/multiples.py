@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from trainonce.report.drawing.log_axis import LogScale
+
 
 COLUMNS = 3
 MOST = 24  # panels of a figure
@@ -24,11 +26,17 @@ PANEL, APART, BELOW = 0.78, 0.14, 0.34  # the height of a panel, and the room be
 
 
 def draw_multiples(
-    lines: Mapping[str, Curve], title: str, above: str, below: str, set_width: Callable[[Axes], None]
+    lines: Mapping[str, Curve],
+    title: str,
+    above: str,
+    below: str,
+    set_width: Callable[[Axes], None],
+    scale: LogScale | None = None,
 ) -> Figure:
-    """One panel for each line, with the others in grey; of very many lines those that end highest.
+    """Draw one panel for each line, with the others in grey; of very many lines those that end highest.
 
     :param set_width: Sets the horizontal limits and ticks of a panel.
+    :param scale: The vertical axis, where the lines are in places on a logarithmic one.
     """
     known = {name: [v for v in line.mean if math.isfinite(v)] or [-math.inf] for name, line in lines.items()}
     largest = sorted(lines, key=lambda name: -known[name][-1])[:MOST]
@@ -38,18 +46,22 @@ def draw_multiples(
     height = TOP + BOTTOM + count * PANEL + (count - 1) * BELOW
     with style.panel(None, height=height) as first:
         panels = _place_panels(first, len(shown), height)
-        span = _choose_scale(list(lines.values()))
+        span = edges.limits([v for line in lines.values() for side in line[1:4] for v in side if math.isfinite(v)])
         for number, (axes, name) in enumerate(zip(panels, shown, strict=True)):
-            if span[0] > 0:
-                axes.set_yscale("log")
             axes.set_ylim(*span)
             set_width(axes)
+            if scale is not None:
+                scale.apply(axes, "y", most=3)
+            else:
+                ticks.fit_height(axes)
             others = _join([lines[other] for other in shown if other != name])
             draw_within(axes, others, COLOURS["set"], "others", arrows=False, linewidth=0.6, alpha=0.5)
             draw_within(axes, lines[name], TERMS[0], f"line {name}", band=True, linewidth=2, zorder=3)
-            _finish_panel(axes, name, known[name][-1], number % COLUMNS == 0, number + COLUMNS >= len(shown))
-        scale = " (log scale)" if span[0] > 0 else ""
-        titles.head(first, title, f"{above}{scale}", lift=14)
+            value = scale.text(known[name][-1]) if scale is not None else f"{known[name][-1]:.2g}"
+            value = value if math.isfinite(known[name][-1]) else ""
+            _finish_panel(axes, name, value, number % COLUMNS == 0, number + COLUMNS >= len(shown))
+        titles.head(first, title, above, lift=14)
+        first.tick_params(length=2, labelsize=8)
         titles.name_below(panels[-1 - (len(shown) - 1) % COLUMNS], below, SMALL)
         if left_out:
             names = ", ".join(left_out)
@@ -59,7 +71,7 @@ def draw_multiples(
 
 
 def _join(lines: list[Curve]) -> Curve:
-    """Several lines as one, with gaps between them."""
+    """Return several lines as one, with gaps between them."""
     steps = [x for line in lines for x in (*line.steps, line.steps[-1])]
     mean = [y for line in lines for y in (*line.mean, math.nan)]
     return Curve(steps, mean, mean, mean, 1)
@@ -79,23 +91,10 @@ def _place_panels(first: Axes, count: int, height: float) -> list[Axes]:
     return panels
 
 
-def _choose_scale(lines: list[Curve]) -> tuple[float, float]:
-    """The common vertical limits; the lower one is positive where the axis is to be logarithmic."""
-    values = [v for line in lines for side in (line.mean, line.low, line.high) for v in side if math.isfinite(v)]
-    low, high = min(values), max(values)
-    if low > 0 and high > 10 * low:
-        return max(low, high / 1e4) / 1.2, high * 1.2
-    if low >= 0:
-        return 0.0, 1.08 * high or 1.0
-    return edges.limits(values)
-
-
-def _finish_panel(axes: Axes, name: str, last: float, leftmost: bool, lowest: bool) -> None:
-    frame = ("axes fraction", "offset points")
-    value = f"{last:.2g}".replace("-", style.MINUS) if math.isfinite(last) else ""
+def _finish_panel(axes: Axes, name: str, value: str, leftmost: bool, lowest: bool) -> None:
+    frame, value = ("axes fraction", "offset points"), value.replace("-", style.MINUS)
     room = labels.axes_size(axes)[0] - labels.text_width(value, 7.5) - 3
     axes.annotate(titles.fit(name, 24, room, 8.5), (0, 1), (0, 3), *frame, fontsize=8.5, gid="label")
     axes.annotate(value, (1, 1), (0, 3), *frame, fontsize=7.5, alpha=0.75, ha="right", gid="label")
     style.grid_lines(axes)
-    ticks.fit_height(axes)
     axes.tick_params(length=2, width=0.8, labelsize=8, labelleft=leftmost, labelbottom=lowest)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainonce.report.drawing import edges, labels, plans, style, titles
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
+from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,11 +23,20 @@ STEPS = "optimizer step"
 NO_HISTORY = "The histories of the trials are not in the folder: figures over steps that need them are left out."
 
 
-def learned_plan(summary: Summary) -> Row:
-    """The first plan that learns its weights; raises where there is none."""
-    if summary.one_shot is None:
-        raise NothingToDrawError("This study has no run with learned weights.")
-    return summary.one_shot
+def find_rule(summary: Summary, plan: str | None = None) -> Row:
+    """Return the plan of that name, by default the first that trains once under a rule; raises where there is none."""
+    row = next((row for row in plans.rules(summary) if plan in (None, row.plan)), None)
+    if row is None:
+        raise NothingToDrawError("This study has no training under a rule: add one, such as yoto or balance.")
+    return row
+
+
+def find_trained(summary: Summary, plan: str | None = None) -> Row:
+    """Return the plan of that name, by default the first whose rule trains exponents; raises where there is none."""
+    row = next((row for row in plans.trained(summary) if plan in (None, row.plan)), None)
+    if row is None:
+        raise NothingToDrawError("This study has no rule that trains exponents: add one, such as yoto.")
+    return row
 
 
 def draw_curve(axes: Axes, line: Curve, colour: str, dash: object, name: str) -> None:
@@ -65,11 +75,16 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else math.nan if math.isnan(value) else -math.inf
 
 
-def finish(axes: Axes, ends: Sequence[Label], title: str, above: str) -> None:
-    """Set the step axis, name the lines at their ends, and write the titles."""
+def finish(axes: Axes, ends: Sequence[Label], title: str, above: str, zero: bool = False) -> None:
+    """Set the step axis, name the lines at their ends, and write the titles.
+
+    :param zero: Draw a line at 0 where the axes show it.
+    """
     longest = max(float(x) for line in axes.lines if line.get_gid() for x in line.get_xdata() if math.isfinite(x))  # type: ignore[union-attr, arg-type]
     axes.set_xlim(0, longest)
     style.grid_lines(axes)
+    if zero and axes.get_ylim()[0] < 0 < axes.get_ylim()[1]:
+        axes.plot([0, longest], [0, 0], color=INK, linewidth=0.8, alpha=0.5, zorder=1)
     ticks = [t for t in axes.get_xticks() if 0 <= t <= longest]
     axes.set_xticks(ticks, [f"{t:,.0f}".replace(",", " ") if t == int(t) else f"{t:g}" for t in ticks])
     labels.place_at_ends(axes, ends)
@@ -77,32 +92,32 @@ def finish(axes: Axes, ends: Sequence[Label], title: str, above: str) -> None:
 
 
 def end_label(line: Curve, text: str, colour: str, bold: bool = False) -> list[Label]:
-    """The label at the end of a line, or nothing where the line has no value."""
+    """Return the label at the end of a line, or nothing where the line has no value."""
     known = [(x, y) for x, y in zip(line.steps, line.mean, strict=True) if math.isfinite(y)]
     return [Label(*known[-1], text, colour, bold)] if known else []
 
 
 def describe_band(seeds: int) -> str:
-    """What a line and its band are, in words."""
+    """Return what a line and its band are, in words."""
     return f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"
 
 
 def draw_against_grid(
     summary: Summary, axes: Axes | None, line: Callable[[Outcome], Curve | None], title: str, what: str, lacking: str
 ) -> Figure:
-    """The curves of the learned weights with the range of their seeds, of the reference, and of the others in grey.
+    """Draw the curves of the rules with the range of their seeds, of the reference, and of the other choices in grey.
 
     :param lacking: What the error says where no outcome has a curve.
     """
-    ours, reference = summary.one_shot, summary.reference
-    learned = line(ours.chosen) if ours else None
+    reference = summary.reference
+    rules = [(row, found) for row in plans.rules(summary) if (found := line(row.chosen)) is not None]
     best = line(reference.chosen) if reference else None
     others, every = fixed_choices(summary)
     grey = [c for o in others if (c := line(o)) is not None]
-    if learned is None and best is None and not grey:
+    if not rules and best is None and not grey:
         raise NothingToDrawError(lacking)
     with style.panel(axes) as axes:
-        logarithmic = choose_scale(axes, [learned] if learned is not None else [], [c for c in (best, *grey) if c])
+        logarithmic = choose_scale(axes, [curve for _, curve in rules], [c for c in (best, *grey) if c])
         ends: list[Label] = []
         for curve in grey:
             draw_within(axes, curve, COLOURS["set"], "fixed weights", linewidth=0.9, alpha=0.7)
@@ -113,10 +128,11 @@ def draw_against_grid(
         if best is not None and reference is not None:
             draw_within(axes, best, INK, "reference", linewidth=2, zorder=3)
             ends += end_label(best, plans.label(reference, summary.rows), INK)
-        if learned is not None:
-            draw_within(axes, learned, COLOURS["learned"], "learned", band=True, linewidth=2, zorder=3)
-            ends += end_label(learned, plans.name_of_ours(summary), COLOURS["learned"], True)
-        band = describe_band(learned.seeds) if learned is not None else "means over the seeds"
+        for row, curve in rules:
+            colour = plans.colour(summary, row)
+            draw_within(axes, curve, colour, f"rule {row.plan}", band=True, linewidth=2, zorder=3)
+            ends += end_label(curve, shorten(plans.label(row), 24), colour, True)
+        band = describe_band(max(curve.seeds for _, curve in rules)) if rules else "means over the seeds"
         finish(axes, ends, title, f"{what}{' (log scale)' if logarithmic else ''}; {band}")
     return style.root(axes)
 
@@ -125,7 +141,7 @@ GREY = 60  # lines of fixed choices: more would hide each other, and fill the pa
 
 
 def fixed_choices(summary: Summary) -> tuple[list[Outcome], int]:
-    """The fixed choices to draw beside the reference, and how many there are.
+    """Return the fixed choices to draw beside the reference, and how many there are.
 
     Of very many, evenly from the best to the worst result; those without a result are not drawn.
     """

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import edges, style
-from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ NO_RESULT = "No plan that can be compared has a complete trial yet."
 
 
 def base_name(plan: str) -> str:
-    """A plan's name without its settings.
+    """Return a plan's name without its settings.
 
     >>> base_name("tpe(trials=5)")
     'tpe'
@@ -27,13 +26,13 @@ def base_name(plan: str) -> str:
 
 
 def label(row: Row, among: Sequence[Row] = ()) -> str:
-    """A plan's name in a figure: sets and searches go without their settings, which the table lists.
+    """Return a plan's name in a figure: sets and searches go without their settings, which the table lists.
 
     :param among: The rows of the figure; settings stay where two of them would have the same name.
 
     >>> from types import SimpleNamespace as Row
-    >>> label(Row(plan="tpe(trials=5)", kind="search")), label(Row(plan="one-shot(preset=softplus)", kind="learned"))
-    ('tpe', 'one-shot(softplus)')
+    >>> label(Row(plan="tpe(trials=5)", kind="search")), label(Row(plan="my_rules.py:GradNorm(alpha=1)", kind="rule"))
+    ('tpe', 'GradNorm(alpha=1)')
     >>> grids = [Row(plan="grid", kind="set"), Row(plan="grid(0.1,1)", kind="set")]
     >>> [label(row, grids) for row in grids]
     ['best of grid', 'best of grid(0.1,1)']
@@ -43,16 +42,37 @@ def label(row: Row, among: Sequence[Row] = ()) -> str:
         if sum(base_name(other.plan) == name for other in among) > 1:
             name = shorten(row.plan, 22)
         return f"best of {name}" if row.kind == "set" else name
-    return shorten(row.plan.replace("preset=", "").replace("units=", ""), 30)
+    return shorten(row.plan.rpartition(".py:")[2], 30)
 
 
-def name_of_ours(summary: Summary) -> str:
-    """What figures call the first one-shot plan, in a word or two."""
-    return "gradient units" if sentences.is_in_units(summary.one_shot) else "learned"
+def rules(summary: Summary) -> list[Row]:
+    """Return the plans that train once under a rule, in the order of the study."""
+    return [row for row in summary.rows if row.kind == "rule"]
+
+
+def trained(summary: Summary) -> list[Row]:
+    """Return those whose rule trains exponents."""
+    return [row for row in rules(summary) if row.chosen.rule is not None and row.chosen.rule.trains]
+
+
+def legend(summary: Summary) -> str:
+    """Return what the colours of the rules stand for, in words."""
+    found: dict[str, list[str]] = {}
+    for row in rules(summary):
+        found.setdefault(style.RULES[colour(summary, row)], []).append(base_name(label(row)))
+    return ", ".join(f"{word}: {' and '.join(names)}" for word, names in found.items())
+
+
+def colour(summary: Summary, row: Row) -> str:
+    """Return a plan's colour: that of its role, and for each rule of a study one of its own."""
+    if row.kind == "rule":
+        number = [one.plan for one in rules(summary)].index(row.plan)
+        return list(style.RULES)[number % len(style.RULES)]
+    return style.COLOURS[role(summary, row)]
 
 
 def seed_notes(counts: Sequence[int], others: Sequence[bool] = ()) -> list[str]:
-    """What follows each plan's name: how many seeds it has where plans differ in that, or else that it has others.
+    """Return what follows each plan's name: how many seeds where plans differ in that, or that it has others.
 
     >>> seed_notes([2, 1]), seed_notes([2, 2], [False, True])
     ([', 2 seeds', ', 1 seed'], ['', ', other seeds'])
@@ -63,12 +83,12 @@ def seed_notes(counts: Sequence[int], others: Sequence[bool] = ()) -> list[str]:
 
 
 def role(summary: Summary, row: Row) -> str:
-    """The key of a plan's colour and marker."""
+    """Return the key of a plan's colour and marker."""
     return "reference" if row is summary.reference else row.kind
 
 
 def metric_label(summary: Summary) -> str:
-    """The reported metric in words: which split, the unit, which way is better."""
+    """Return the reported metric in words: which split, the unit, which way is better."""
     task = summary.task
     unit = f", {shorten(task.unit, 8)}" if task.unit else ""
     way = "higher is better ↑" if task.sign > 0 else "lower is better ↓"
@@ -76,9 +96,9 @@ def metric_label(summary: Summary) -> str:
 
 
 def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
-    """The range of the metric to show: a plan or a seed far off would hide the differences between the others."""
+    """Return the range of the metric to show: one far off would hide the differences between the others."""
     half = rows[: max(2, math.ceil(len(rows) / 2))]
-    known = [row for row in (summary.one_shot, summary.reference) if row is not None and row.chosen.report]
+    known = [row for row in (*rules(summary), summary.reference) if row is not None and row.chosen.report]
     core = [*half, *known]
     ends = [row.chosen.mean + side * row.chosen.standard_deviation for row in core for side in (-1, 1)]
     usual = edges.usual_range([*ends, *(value for row in core for value in row.chosen.report.values())])
@@ -91,7 +111,7 @@ def metric_range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def expected_best(summary: Summary) -> list[tuple[float, float]]:
-    """The cost and the mean result of trying k points of the reference's plan in random order.
+    """Return the cost and the mean result of trying k points of the reference's plan in random order.
 
     For each k, or with many points for about 250 of them. The best of k points is the one that the selecting split
     prefers.
@@ -105,7 +125,7 @@ def expected_best(summary: Summary) -> list[tuple[float, float]]:
 
 
 def mean_of_best(ordered: Sequence[float], k: int) -> float:
-    """The expected first one of k values, drawn at random without replacement from values in an order of preference.
+    """Return the expected first of k values, drawn without replacement from values in an order of preference.
 
     Of n values the i-th is the first of k with probability C(n - i, k - 1) / C(n, k): k / n for the first, and each
     next one is (n - i - k + 1) / (n - i) of the one before.
@@ -122,7 +142,7 @@ def mean_of_best(ordered: Sequence[float], k: int) -> float:
 
 
 def _spread(n: int, most: int = 250) -> list[int]:
-    """The numbers from 1 to n, or if they are too many to draw, some of them, evenly on a logarithmic axis."""
+    """Return the numbers from 1 to n, or if they are too many to draw, some of them, evenly on a logarithmic axis."""
     if n <= most:
         return list(range(1, n + 1))
     return sorted({round(n ** (i / (most - 1))) for i in range(most)})

@@ -18,7 +18,7 @@ FONTS = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG file."""
+    """Return the figure as a PNG file."""
     target = io.BytesIO()
     with ignore_missing_glyphs():
         figure.savefig(target, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
@@ -26,7 +26,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure as an SVG file: transparent, its text and axes in the colour of the surrounding text.
+    """Return the figure as an SVG file: transparent, its text and axes in the colour of the surrounding text.
 
     :param name: Unique among the figures of a page; all ids start with it.
     """
@@ -40,7 +40,7 @@ def svg(figure: Figure, name: str) -> str:
 
 
 def _adapt_tag(tag: str, name: str, used: set[str]) -> str:
-    """A tag with the page's fonts and colour, and with ids of its own: those in use, after the figure's name."""
+    """Return a tag with the page's fonts and colour, and with ids of its own: those in use, after the name."""
 
     def prefix(found: re.Match[str]) -> str:
         return f' id="{name}-{found[2]}"' if found[2] in used else ""
@@ -53,7 +53,7 @@ def _adapt_tag(tag: str, name: str, used: set[str]) -> str:
 
 
 def inline(text: str, title: str) -> str:
-    """The SVG element of a file for use in a page, as wide as its container, with a title for screen readers."""
+    """Return the SVG element of a file for use in a page, as wide as its container, with a title for screen readers."""
     body = text[text.index("<svg") :]
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", body, flags=re.DOTALL)  # it would style the page
     head, rest = body.split(">", 1)

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import edges, labels, plans, style, ticks, titles
-from trainonce.report.drawing.style import COLOURS, SMALL, Margins
+from trainonce.report.drawing.style import SMALL, Margins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def name_width(names: Sequence[str]) -> float:
-    """The room for the names, in inches."""
+    """Return the room for the names, in inches."""
     return max(labels.text_width(name, 9.5, bold=True) for name in names) / 72 + 0.3
 
 
 @contextlib.contextmanager
 def plan_rows(axes: Axes | None, summary: Summary, rows: Sequence[Row], notes: Sequence[str]) -> Iterator[Axes]:
-    """Axes with a row for each plan, the first on top, its name on the left.
+    """Yield axes with a row for each plan, the first on top, its name on the left.
 
     :param notes: What follows each name.
     """
@@ -34,8 +34,8 @@ def plan_rows(axes: Axes | None, summary: Summary, rows: Sequence[Row], notes: S
         axes.set_yticks(range(len(rows)), names[::-1])
         yield axes
         for label, row in zip(axes.get_yticklabels(), reversed(rows), strict=True):
-            label.set_color(COLOURS[plans.role(summary, row)])
-            label.set_fontweight("bold" if row.kind == "learned" else "normal")
+            label.set_color(plans.colour(summary, row))
+            label.set_fontweight("bold" if row.kind == "rule" else "normal")
         axes.tick_params(axis="y", length=0, pad=9)
         axes.spines["left"].set_visible(False)
         style.grid_lines(axes, "x")
@@ -61,6 +61,6 @@ def mark_beyond(axes: Axes, ends: tuple[float, float], y: float, texts: tuple[st
 
 
 def set_titles(axes: Axes, title: str, above: str, below: str) -> None:
-    """The figure's titles, starting above the names."""
+    """Write the figure's titles, starting above the names."""
     names = [label.get_text() for label in axes.get_yticklabels()]
     titles.head(axes, title, above, below, 72 * name_width(names) - 8)

@@ -27,7 +27,7 @@ INK = "#010203"
 
 #: One colour per role, the same in every figure, distinct for the colour-blind and on light and dark backgrounds.
 COLOURS = {
-    "learned": "#D55E00",
+    "rule": "#D55E00",
     "reference": INK,
     "set": "#8A9099",
     "fixed": "#B58A00",
@@ -39,7 +39,7 @@ COLOURS = {
 
 #: The marker shows the role too, for readers who do not see the colour.
 MARKERS = {
-    "learned": "*",
+    "rule": "*",
     "reference": "D",
     "set": "o",
     "fixed": "s",
@@ -50,7 +50,7 @@ MARKERS = {
 }
 
 ROLES = {
-    "learned": "learned weights",
+    "rule": "rule: one training",
     "reference": "reference: best fixed weights of a set",
     "set": "set of fixed weights",
     "fixed": "other fixed weights",
@@ -59,7 +59,10 @@ ROLES = {
     "control": "control",
 }
 
-#: Colours of terms, where a figure shows several; none is the colour of learned weights.
+#: Colours of the rules of a study, in their order, with their names; the first is that of the role.
+RULES = {COLOURS["rule"]: "orange", "#C2407F": "pink", "#7A5230": "brown"}
+
+#: Colours of terms, where a figure shows several; none is the colour of a rule.
 TERMS = ("#2E86C8", "#B58A00", "#009E73", "#B268AC", "#7A7F88", "#6A5ACD")
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 
@@ -103,7 +106,7 @@ TOGETHER = len(TERMS)
 
 
 def term_style(number: int) -> tuple[str, Any]:
-    """The colour and the dash pattern of a term's line."""
+    """Return the colour and the dash pattern of a term's line."""
     return TERMS[number % len(TERMS)], DASHES[number // len(TERMS) % len(DASHES)]
 
 
@@ -126,7 +129,7 @@ def _figure_class() -> Any:
 def panel(
     axes: Axes | None, *, width: float = WIDTH, height: float = HEIGHT, margins: Margins | None = None
 ) -> Iterator[Axes]:
-    """The axes to draw on: the given ones, or those of a new figure. What is written on them is plain text."""
+    """Yield the axes to draw on: the given ones, or those of a new figure. What is written on them is plain text."""
     matplotlib = require("matplotlib", "matplotlib", "study")
     with matplotlib.rc_context(_RC), ignore_missing_glyphs():
         ours = axes is None
@@ -161,7 +164,7 @@ def ignore_missing_glyphs() -> Iterator[None]:
 
 
 def root(axes: Axes) -> Figure:
-    """The figure that the axes are on."""
+    """Return the figure that the axes are on."""
     figure: Any = axes.get_figure(root=True)
     return figure  # type: ignore[no-any-return]
 
@@ -173,12 +176,12 @@ def grid_lines(axes: Axes, which: str = "both") -> None:
 
 
 def typeset(text: str) -> str:
-    """A text of the summary, which is plain ASCII, with ± for +-."""
+    """Return a text of the summary, which is plain ASCII, with ± for +-."""
     return text.replace("+-", "±")
 
 
 def widen(values: Iterable[float], part: float = 0.08) -> tuple[float, float]:
-    """The range of the values with a margin around it."""
+    """Return the range of the values with a margin around it."""
     found = [v for v in values if math.isfinite(v)]
     low, high = min(found), max(found)
     air = part * (high - low) or part * abs(high) or 1.0

@@ -5,67 +5,54 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trainonce.report.drawing import curves, style, ticks
+from trainonce.report.drawing import style, ticks
 from trainonce.report.drawing.multiples import draw_multiples
-from trainonce.report.drawing.over_steps import (
-    NO_HISTORY,
-    STEPS,
-    choose_scale,
-    describe_band,
-    draw_curve,
-    end_label,
-    finish,
-    learned_plan,
-)
-from trainonce.report.drawing.style import INK, NothingToDrawError
-from trainonce.study import sentences
+from trainonce.report.drawing.over_steps import NO_HISTORY, STEPS, describe_band, draw_curve, end_label, finish
+from trainonce.report.drawing.style import NothingToDrawError
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from trainonce.report.drawing.curves import Curve
     from trainonce.report.drawing.labels import Label
+    from trainonce.report.drawing.log_axis import LogScale
     from trainonce.study.summary import Summary
 
 
 def draw_terms(
-    summary: Summary, axes: Axes | None, column: str, terms: Sequence[str], title: str, above: str
+    summary: Summary,
+    axes: Axes | None,
+    lines: Mapping[str, Curve],
+    title: str,
+    above: str,
+    scale: LogScale | None = None,
 ) -> Figure:
-    """A column of the histories of the learned weights, one line per term, or one panel where they are many."""
-    row = learned_plan(summary)
-    runs = curves.read_histories(summary, row.chosen)
-    found = {term: curves.curve(runs, f"{column}/{term}") for term in terms}
-    lines = {term: line for term, line in found.items() if line is not None}
+    """Draw one line per term over steps, or one panel for each where they are many.
+
+    :param scale: The vertical axis, where the curves are in places on a logarithmic one.
+    """
     if not lines:
         raise NothingToDrawError(NO_HISTORY)
-    if column == "exponent" and sentences.is_in_units(row) and all(map(_is_at_rest, lines.values())):
-        raise NothingToDrawError("No held-out data moved the exponents of the gradient units, so they are not drawn.")
-    above = f"{above}; {describe_band(len(runs))}"
+    if not any(math.isfinite(value) for line in lines.values() for value in line.mean):
+        raise NothingToDrawError(f"{title}: no step has a finite value.")
+    above = f"{above}; {describe_band(max(line.seeds for line in lines.values()))}"
     if axes is None and len(lines) > style.TOGETHER:
         longest = max(line.steps[-1] for line in lines.values())
-        return draw_multiples(lines, title, above, STEPS, lambda panel: _set_steps(panel, longest))
+        return draw_multiples(lines, title, above, STEPS, lambda panel: _set_steps(panel, longest), scale)
     with style.panel(axes) as axes:
         ends: list[Label] = []
         for term, line in lines.items():
             colour, dash = style.term_style(summary.task.terms.index(term))
-            draw_curve(axes, line, colour, dash, f"{column} {term}")
+            draw_curve(axes, line, colour, dash, f"line {term}")
             ends += end_label(line, shorten(term, 24), colour)
-        if column == "weight":
-            axes.set_ylim(0, None)
-        elif column == "unit" and choose_scale(axes, list(lines.values())):
-            above = f"{above} (log scale)"
-        elif axes.get_ylim()[0] < 0 < axes.get_ylim()[1]:
-            axes.axhline(0, color=INK, linewidth=0.8, alpha=0.5)
-        finish(axes, ends, title, above)
+        if scale is not None:
+            scale.apply(axes, "y")
+        finish(axes, ends, title, above, zero=True)
     return style.root(axes)
-
-
-def _is_at_rest(line: Curve) -> bool:
-    return len({value for value in (*line.low, *line.high) if math.isfinite(value)}) <= 1
 
 
 def _set_steps(panel: Axes, longest: float) -> None:

@@ -19,7 +19,7 @@ SIZE = 9.5  # points
 
 
 def texts(values: Sequence[float]) -> list[str]:
-    """The values as numbers, each with its own power of 10 where they are very large or small.
+    """Return the values as numbers, each with its own power of 10 where they are very large or small.
 
     >>> texts([0, 0.5, 1]), texts([0, 2e-8]), texts([1e9, 1.00001e9]), texts([-20_000, 0])
     (['0.0', '0.5', '1.0'], ['0', '2e-08'], ['1e+09', '1.00001e+09'], ['−20000', '0'])
@@ -39,19 +39,16 @@ def texts(values: Sequence[float]) -> list[str]:
 def fit(axes: Axes, low: float, high: float, stay_inside: bool = False) -> None:
     """Give the horizontal axis as many round ticks between two values as there is room for.
 
-    :param stay_inside: Leave out a last label that would reach beyond the axes.
+    :param stay_inside: Leave out a last label that would reach beyond the axes, and not only beyond the figure.
     """
     ticker = require("matplotlib.ticker", "matplotlib", "study")
     level = axes.get_ylim()[0]
     start, end = (labels.to_points(axes, x, level)[0] for x in (low, high))
+    edge = end if stay_inside else labels.right_edge(axes)
     for count in range(8, 0, -1):
         places = [t for t in ticker.MaxNLocator(count).tick_values(low, high) if low <= t <= high]
         names = texts(places)
-        if (
-            stay_inside
-            and names
-            and labels.to_points(axes, places[-1], 0)[0] + labels.text_width(names[-1], SIZE) / 2 > end
-        ):
+        if names and labels.to_points(axes, places[-1], level)[0] + labels.text_width(names[-1], SIZE) / 2 > edge:
             places, names = places[:-1], names[:-1]
         if sum(labels.text_width(name, SIZE) + 10 for name in names) <= end - start:
             break
@@ -62,18 +59,8 @@ def fit_height(axes: Axes, count: int = 3) -> None:
     """Give the vertical axis of a small panel a few round ticks."""
     ticker = require("matplotlib.ticker", "matplotlib", "study")
     low, high = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for steps in ((1, 2, 5), (1, 3), (1,)):
-            places = [m * 10.0**p for p in powers for m in steps if low <= m * 10.0**p <= high]
-            if len(places) <= count + 1:
-                break
-        places = places[:: math.ceil(len(places) / (count + 1))]
-        axes.set_yticks(places, [f"{place:g}" for place in places])
-        axes.set_yticks([], minor=True)
-    else:
-        places = [t for t in ticker.MaxNLocator(count).tick_values(low, high) if low <= t <= high]
-        axes.set_yticks(places, texts(places))
+    places = [t for t in ticker.MaxNLocator(count).tick_values(low, high) if low <= t <= high]
+    axes.set_yticks(places, texts(places))
 
 
 def thin(axes: Any, room: float) -> None:

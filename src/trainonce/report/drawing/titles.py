@@ -13,6 +13,8 @@ from trainonce.text import shorten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from trainonce.study.summary import Summary
+
 EDGE = 4.0  # points between a text and the edge of the figure
 
 
@@ -33,6 +35,11 @@ def head(axes: Axes, title: str, above: str, below: str = "", outset: float = 0.
     axes.tick_params(length=3, width=0.8, labelsize=9.5)
 
 
+def ratio_to_base(summary: Summary) -> str:
+    """Return the name of an axis of ratios."""
+    return f"ratio to {shorten(summary.task.terms[0], 20)} (log scale)"
+
+
 def name_below(axes: Axes, text: str, size: float = 10.5) -> None:
     """Write the label of the horizontal axis, under its middle or as near to it as the figure allows."""
     wide, left = 72 * style.root(axes).get_size_inches()[0], labels.left_edge(axes)
@@ -45,7 +52,7 @@ def name_below(axes: Axes, text: str, size: float = 10.5) -> None:
 
 
 def fit(text: str, length: int, room: float, size: float, bold: bool = False) -> str:
-    """The text in at most so many columns and points."""
+    """Return the text in at most so many columns and points."""
     found = shorten(text, length)
     while length > 8 and labels.text_width(found, size, bold) > room:
         length -= 1

@@ -1,13 +1,14 @@
-"""The space of weights: the fixed choices, and the paths of learned weights over training."""
+"""The space of ratios: the fixed choices, and the paths of the rules over training."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from typing import TYPE_CHECKING
 
-from trainonce.report.drawing import curves
-from trainonce.report.drawing.style import COLOURS, MARKERS, NAME, NothingToDrawError
-from trainonce.study.weightings import Fixed
+from trainonce.report.drawing import curves, labels, plans
+from trainonce.report.drawing.style import MARKERS, NAME, NothingToDrawError
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -30,51 +31,70 @@ def require_auxiliary(summary: Summary, wanted: int, least: bool = False) -> Non
         )
 
 
-def ratios(weights: Sequence[float]) -> list[float]:
-    """Each auxiliary weight over the base weight."""
-    base, *rest = weights
-    return [
-        float(f"{w / base:.6g}") if base else math.inf if w else 0.0 for w in rest
-    ]  # rounded, so that equal ratios of a grid are equal
+def ratios(coefficients: Sequence[float]) -> list[float]:
+    """Return each auxiliary coefficient over the base's; infinity or 0 where the base has 0.
+
+    They are rounded, so that equal ratios of a grid are equal.
+    """
+    base, *rest = coefficients
+    return [float(f"{c / base:.6g}") if base else math.inf if c else 0.0 for c in rest]
 
 
 def ratio_label(summary: Summary, number: int) -> str:
-    """The axis of the ratio of a term's weight to the base weight, in words."""
-    base, term = (shorten(summary.task.terms[i], NAME - 2) for i in (0, number))
-    return f"weight of {term} / weight of {base}"
+    """Return the axis of a term's ratio in words."""
+    base, term = (shorten(summary.task.terms[i], NAME) for i in (0, number))
+    return f"ratio of {term} to {base}"
 
 
-def place_in_triangle(weights: Sequence[float]) -> tuple[float, float]:
-    """The place of three weights that sum to 1 in the triangle: the base on top, the auxiliary terms left and right."""
-    base, _, right = weights
+def place_in_triangle(coefficients: Sequence[float]) -> tuple[float, float]:
+    """Return the place of three coefficients in the triangle: the base on top, the auxiliary terms left and right."""
+    base, _, right = (c / (math.fsum(coefficients) or 1.0) for c in coefficients)
     return right + base / 2, base * TOP
 
 
 def fixed_choices(summary: Summary) -> list[tuple[Row, Outcome, list[float]]]:
-    """Every fixed choice of weights with a result: its row, its outcome, and its ratios to the base."""
-    rows = [row for row in summary.rows if row.kind in ("set", "fixed")]
-    found = [
-        (row, o, ratios(o.weighting.weights)) for row in rows for o in row.outcomes if isinstance(o.weighting, Fixed)
-    ]
-    return [(row, o, place) for row, o, place in found if o.report]
+    """Return every fixed choice of a set with a result: its row, its outcome, and its ratios."""
+    every = [(row, o) for row in summary.rows if row.kind == "set" for o in row.outcomes]
+    return [(row, o, ratios(o.rule.coefficients)) for row, o in every if o.report and o.rule and o.rule.is_fixed]
 
 
-def paths(summary: Summary) -> list[list[list[float]]]:
-    """For each seed of the learned weights, the weights over steps; without a history, only the last weights."""
-    row, terms = summary.one_shot, summary.task.terms
-    if row is None:
-        return []
+def paths(summary: Summary, row: Row) -> list[list[list[float]]]:
+    """Return for each seed of a rule the coefficients over steps; without a history, only the last ones."""
     found = []
     for record in row.chosen.records.values():
         columns = curves.read_history(summary, record)
-        steps = [columns[f"weight/{term}"].tolist() for term in terms] if columns else []
-        points = [list(point) for point in zip(*steps, strict=True)]
-        found.append([*points, *([list(record.weights)] if record.weights else [])])
+        steps = [columns[f"coefficient/{term}"].tolist() for term in summary.task.terms] if columns else []
+        points = [list(point) for point in zip(*steps, strict=True) if all(map(math.isfinite, point))]
+        points = list(itertools.dropwhile(lambda point: not all(point), points))  # a balance begins with the base alone
+        found.append([*points, *([list(record.coefficients)] if record.coefficients else [])])
     return [path for path in found if path]
 
 
+def last_coefficients(outcome: Outcome) -> list[float]:
+    """Return the mean of the last coefficients over the seeds."""
+    found = [record.coefficients for record in outcome.records.values() if record.coefficients]
+    return [statistics.fmean(column) for column in zip(*found, strict=True)]
+
+
+def last_ratios(outcome: Outcome) -> list[float]:
+    """Return the last ratios over the seeds: their geometric means, 0 or infinite where that of a seed is."""
+    found = [ratios(record.coefficients) for record in outcome.records.values() if record.coefficients]
+    return [_middle(column) for column in zip(*found, strict=True)]
+
+
+def _middle(values: Sequence[float]) -> float:
+    odd = [v for v in values if v in (0, math.inf)]
+    return odd[0] if odd else statistics.geometric_mean(values)
+
+
+def ends(row: Row) -> list[tuple[list[float], float]]:
+    """Return for each seed of a rule its last ratios and its result."""
+    found = row.chosen.records.items()
+    return [(ratios(record.coefficients), row.chosen.report[seed]) for seed, record in found if record.coefficients]
+
+
 def strength(summary: Summary, values: Sequence[float]) -> list[float]:
-    """How strongly each value is drawn, from 0 for the worst to 1 for the best; distant failures count as worst."""
+    """Return how strongly each value is drawn, from 0 for the worst to 1; distant failures count as worst."""
     sign = summary.task.sign
     ordered = sorted(sign * v for v in values)
     high, middle = ordered[-1], ordered[len(ordered) // 2]
@@ -82,12 +102,30 @@ def strength(summary: Summary, values: Sequence[float]) -> list[float]:
     return [min(max((sign * v - low) / (high - low), 0.0), 1.0) if high > low else 1.0 for v in values]
 
 
-def draw_paths(axes: Axes, paths: Sequence[Sequence[tuple[float, float]]]) -> None:
+def draw_rules(
+    axes: Axes,
+    summary: Summary,
+    paths: Sequence[tuple[Row, Sequence[Sequence[tuple[float, float]]]]],
+    taken: Sequence[labels.Box],
+) -> None:
+    """Draw the paths of each rule in its colour, with its name beside the last end, clear of what is ``taken``."""
+    named, taken = [], list(taken)
+    for row, of_row in paths:
+        colour = plans.colour(summary, row)
+        draw_paths(axes, of_row, colour)
+        for path in of_row:
+            places = [labels.to_points(axes, *point) for point in path]
+            taken += [labels.Box(x - 2, y - 2, x + 2, y + 2) for x, y in places]
+            taken += [labels.Box(x - 7, y - 7, x + 7, y + 7) for x, y in (places[0], places[-1])]
+        named += [labels.Label(*path[-1], shorten(plans.label(row), NAME), colour, True) for path in of_row[-1:]]
+    labels.place_beside(axes, named, taken)
+
+
+def draw_paths(axes: Axes, paths: Sequence[Sequence[tuple[float, float]]], colour: str) -> None:
     """Draw one line per seed, from a ring at the start to a star at the end."""
-    colour = COLOURS["learned"]
     for path in paths:
         xs, ys = zip(*path, strict=True)
         axes.plot(xs, ys, color=colour, linewidth=1.6, zorder=3, gid="path")
         if len(path) > 1:
             axes.plot(xs[0], ys[0], "o", color=colour, markerfacecolor="none", markersize=7, zorder=4, gid="start")
-        axes.plot(xs[-1], ys[-1], MARKERS["learned"], color=colour, markersize=13, zorder=5, gid="end")
+        axes.plot(xs[-1], ys[-1], MARKERS["rule"], color=colour, markersize=13, zorder=5, gid="end")

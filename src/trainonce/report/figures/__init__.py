@@ -10,9 +10,9 @@ the data. To add a figure, write a file like ``cost_quality.py`` and import its 
 from trainonce.report.figures.cost_quality import cost_quality as cost_quality
 from trainonce.report.figures.differences import differences as differences
 from trainonce.report.figures.seeds import seeds as seeds
-from trainonce.report.figures.weights import weights as weights
-from trainonce.report.figures.units import units as units
+from trainonce.report.figures.ratios import ratios as ratios
 from trainonce.report.figures.exponents import exponents as exponents
+from trainonce.report.figures.alignment import alignment as alignment
 from trainonce.report.figures.response_curve import response_curve as response_curve
 from trainonce.report.figures.heat_map import heat_map as heat_map
 from trainonce.report.figures.simplex import simplex as simplex
@@ -20,7 +20,7 @@ from trainonce.report.figures.parallel_coordinates import parallel_coordinates a
 from trainonce.report.figures.loss import loss as loss
 from trainonce.report.figures.progress import progress as progress
 from trainonce.report.figures.sensitivity import sensitivity as sensitivity
-from trainonce.report.figures.sensitivity_weights import sensitivity_weights as sensitivity_weights
+from trainonce.report.figures.sensitivity_ratios import sensitivity_ratios as sensitivity_ratios
 from trainonce.report.figures.drives import drives as drives
 # isort: on
 

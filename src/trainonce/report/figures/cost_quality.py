@@ -37,7 +37,7 @@ LONGEST = 23  # characters of a name, so that it does not cross the axis
     interactive=interactive,
 )
 def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
-    """The cost of each plan, in full trainings per seed, against its result.
+    """Draw the cost of each plan, in full trainings per seed, against its result.
 
     Error bars are one standard deviation over the seeds. The grey line is the average result of trying only some
     points of the reference's plan, in random order; it ends at the reference.
@@ -76,7 +76,7 @@ def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
 
 
 def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: float, note: str) -> Label:
-    """The plan's name and a note at its point; beyond the axis at its edge, with the value and an arrow."""
+    """Return the plan's name and a note at its point; beyond the axis at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
         f"  {edges.number(mean, sentences.decimal_places(summary))} {'↑' if mean > high else '↓'}"
@@ -84,8 +84,8 @@ def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: fl
         else ""
     )
     name = shorten(plans.label(row, rows), LONGEST)
-    colour = COLOURS[plans.role(summary, row)]
-    return Label(math.log10(row.cost), min(max(mean, low), high), name + note + beyond, colour, row.kind == "learned")
+    colour = plans.colour(summary, row)
+    return Label(math.log10(row.cost), min(max(mean, low), high), name + note + beyond, colour, row.kind == "rule")
 
 
 def _set_cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], named: Sequence[Label]) -> None:
@@ -106,9 +106,9 @@ def _set_cost_axis(axes: Axes, rows: Sequence[Row], cheapest: Sequence[Label], n
 
 
 def _shifts(axes: Axes, summary: Summary, rows: Sequence[Row]) -> list[float]:
-    """How far, in points, plans of equal cost move aside so that none hides another; learned weights do not move."""
+    """Return how far, in points, plans of equal cost move aside so that none hides another; rules come first."""
     low, high = axes.get_ylim()
-    order = sorted(range(len(rows)), key=lambda i: plans.role(summary, rows[i]) not in ("learned", "reference"))
+    order = sorted(range(len(rows)), key=lambda i: plans.role(summary, rows[i]) not in ("rule", "reference"))
     placed: list[tuple[float, float, float, float]] = []
     shifts = [0.0] * len(rows)
     for i in order:
@@ -129,22 +129,23 @@ def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Bo
     transforms = require("matplotlib.transforms", "matplotlib", "study")
     low, high = axes.get_ylim()
     mean, deviation, role = row.chosen.mean, row.chosen.standard_deviation, plans.role(summary, row)
+    colour = plans.colour(summary, row)
     inside = low <= mean <= high
     x, y = math.log10(row.cost), min(max(mean, low), high)
     moved = axes.transData + transforms.ScaledTranslation(shift / 72, 0, style.root(axes).dpi_scale_trans)
     ends = [max(low, mean - deviation), min(high, mean + deviation)] if inside else [y, y]
     if inside:
-        edges.draw_bar(axes, x, mean, deviation, COLOURS[role], linewidth=1.3, alpha=0.8, transform=moved)
+        edges.draw_bar(axes, x, mean, deviation, colour, linewidth=1.3, alpha=0.8, transform=moved)
     axes.plot(
         [x],
         [y],
         marker=MARKERS[role] if inside else ("v" if mean < low else "^"),
-        color=COLOURS[role],
-        markersize={"learned": 14, "reference": 8}.get(role, 7) if inside else 6,
+        color=colour,
+        markersize={"rule": 14, "reference": 8}.get(role, 7) if inside else 6,
         linestyle="none",
         transform=moved,
         clip_on=False,
-        zorder=5 if role in ("learned", "reference") else 4,
+        zorder=5 if role in ("rule", "reference") else 4,
         gid=f"plan {row.plan}",
     )
     u, v = labels.to_points(axes, x, y)
@@ -172,7 +173,7 @@ def _draw_expected_line(axes: Axes, points: Sequence[tuple[float, float]]) -> li
 
 
 def _line_label(axes: Axes, summary: Summary, points: Sequence[tuple[float, float]]) -> list[Label]:
-    """The name of the grey line, at its first point within the axes."""
+    """Return the name of the grey line, at its first point within the axes."""
     low, high = axes.get_ylim()
     seen = [(math.log10(cost), value) for cost, value in points if low <= value <= high]
     if len(seen) < 2 or summary.reference is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, plans, style
 from trainonce.report.drawing.rows import mark_beyond, plan_rows, set_titles, set_width
-from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
+from trainonce.report.drawing.style import INK, NothingToDrawError
 from trainonce.study import sentences
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "An arrow is an interval that goes on, to the number beside it, or a mean there; a ring is a single seed.",
 )
 def differences(summary: Summary, axes: Axes | None = None) -> Figure:
-    """The difference of each plan to the reference on the same seeds, with its 95 % interval and the margin."""
+    """Draw the difference of each plan to the reference on the same seeds, with its 95 % interval and the margin."""
     rows = [row for row in summary.ranked if row.difference is not None]
     if summary.reference is None or not any(row.difference.seeds > 1 for row in rows if row.difference):
         raise NothingToDrawError("Differences need a reference, such as a grid, and two seeds.")
@@ -42,7 +42,7 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.axvspan(-summary.margin, summary.margin, color=INK, alpha=0.08, linewidth=0, gid="margin")
         axes.axvline(0, color=INK, linewidth=1)
         for y, (row, d, texts) in enumerate(reversed(list(zip(rows, found, beyond, strict=True)))):
-            colour, ends = COLOURS[plans.role(summary, row)], [max(d.low, -reach), min(d.high, reach)]
+            colour, ends = plans.colour(summary, row), [max(d.low, -reach), min(d.high, reach)]
             if d.seeds > 1 and ends[0] < ends[1]:
                 gid = f"interval {row.plan}"
                 axes.plot(ends, [y, y], color=colour, linewidth=2, solid_capstyle="butt", gid=gid)
@@ -61,18 +61,18 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
 
 
 def _reach(summary: Summary, found: Sequence[Interval]) -> float:
-    """How far the axis reaches to both sides: the better half in full, the others and the margin unless far off."""
+    """Return how far the axis reaches to both sides: the better half in full, the others unless far off."""
     sizes = [max(abs(d.low), abs(d.high)) if d.seeds > 1 else abs(d.mean) for d in found]
     half = sorted(sizes)[(len(sizes) - 1) // 2]
-    ours = summary.one_shot.difference if summary.one_shot else None
-    must = [max(abs(ours.low), abs(ours.high))] if ours and ours.seeds > 1 else []
+    rules = [row.difference for row in plans.rules(summary) if row.difference and row.difference.seeds > 1]
+    must = [max(abs(d.low), abs(d.high)) for d in rules]
     usual = edges.usual_range([*sizes, *(abs(d.mean) for d in found)])[1]
     wanted = [half, *(size for size in must if size <= usual), *(size for size in sizes if size <= 2 * half)]
     return max(2 * summary.margin, 1.1 * max(wanted)) or 1.0
 
 
 def _beyond(found: Interval, reach: float, decimals: int) -> tuple[str, str]:
-    """What to write left and right of the axis: the mean or the end of the interval, if it is there."""
+    """Return what to write left and right of the axis: the mean or the end of the interval, if it is there."""
     texts = []
     for side, end in ((-1, found.low), (1, found.high)):
         if side * found.mean > reach:

@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 
 
 @entry(
-    part="weights",
+    part="ratios",
     title="Map of the ratios",
     caption="Each cell or dot is one fixed choice, stronger where {report} {metric} is better; the frame "
-    "or diamond marks the one that {select} chooses. Each orange path is a seed of the {ours}, "
-    "from ring to star, if its history was kept.",
+    "or diamond marks the one that {select} chooses. Each path is a seed of a rule, from ring to star, if its history "
+    "was kept.",
     applies=lambda summary: len(summary.task.terms) == 3,
 )
 def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
-    """Two auxiliary terms: every fixed choice by its ratios, darker where better, and the learned paths."""
+    """Draw every fixed choice of two auxiliary terms by its ratios, darker where better, and the rules' paths."""
     weight_space.require_auxiliary(summary, 2)
-    choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
+    choices = weight_space.fixed_choices(summary)
     if not choices:
         raise NothingToDrawError("A map needs a set of fixed weights, such as a grid.")
-    paths = [[weight_space.ratios(point) for point in path] for path in weight_space.paths(summary)]
-    places = [place for _, _, place in choices] + [p for path in paths for p in path]
+    rules = plans.rules(summary)
+    paths = {
+        row.plan: [[weight_space.ratios(point) for point in path] for path in weight_space.paths(summary, row)]
+        for row in rules
+    }
+    places = [place for _, _, place in choices] + [p for of in paths.values() for path in of for p in path]
     scales = [LogScale([place[i] for place in places]) for i in (0, 1)]
     strong = weight_space.strength(summary, [o.mean for _, o, _ in choices])
     with style.panel(axes, height=4.6) as axes:
@@ -46,6 +50,7 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
         edges = [_edges([place[i] for _, _, place in choices], scales[i]) for i in (0, 1)]
         full = len(choices) == math.prod(len(e) for e in edges)
         wide = labels.axes_size(axes)[0] / max(1, len(edges[0]))
+        texts: list[tuple[Outcome, tuple[float, float], bool]] = []
         for (_, outcome, place), alpha in zip(choices, strong, strict=True):
             chosen = summary.reference is not None and outcome is summary.reference.chosen
             if full:
@@ -67,27 +72,29 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
                             gid="chosen",
                         )
                     )
-                _write_cell(axes, summary, outcome, ((left + right) / 2, top), wide, chosen)
+                texts.append((outcome, ((left + right) / 2, top), chosen))
             else:
                 x, y = scales[0](place[0]), scales[1](place[1])
                 axes.plot(x, y, "D" if chosen else "o", color=INK, alpha=0.15 + 0.7 * alpha, markersize=9, gid="choice")
-        weight_space.draw_paths(axes, [[(scales[0](a), scales[1](b)) for a, b in path] for path in paths])
         spans = [[e for pair in edge.values() for e in pair] for edge in edges]
         for which, scale, span in zip("xy", scales, spans, strict=True):
             scale.apply(axes, which, (min(span), max(span)) if full else None)
+        drawn = [(row, [[(scales[0](a), scales[1](b)) for a, b in p] for p in paths[row.plan]]) for row in rules]
+        taken = [box for one in texts for box in _write_cell(axes, summary, *one, wide)]
+        weight_space.draw_rules(axes, summary, drawn, taken)
         axes.set_ylabel(weight_space.ratio_label(summary, 2))
         what = shorten(f"{summary.task.report} {summary.task.metric}", 23)
         titles.head(
             axes,
-            "Where the weights went",
-            f"{'cells' if full else 'dots'}: {what}, stronger is better; orange: {plans.name_of_ours(summary)}",
+            "Where the ratios went",
+            f"{'cells' if full else 'dots'}: {what}, stronger is better",
             weight_space.ratio_label(summary, 1),
         )
     return style.root(axes)
 
 
 def _edges(values: Sequence[float], scale: LogScale) -> dict[float, tuple[float, float]]:
-    """For each distinct value the edges of its cells, halfway to its neighbours."""
+    """Return for each distinct value the edges of its cells, halfway to its neighbours."""
     different = sorted(set(values))
     at = [scale(v) for v in different]
     if len(at) == 1:
@@ -98,13 +105,15 @@ def _edges(values: Sequence[float], scale: LogScale) -> dict[float, tuple[float,
 
 
 def _write_cell(
-    axes: Axes, summary: Summary, outcome: Outcome, at: tuple[float, float], wide: float, chosen: bool
-) -> None:
+    axes: Axes, summary: Summary, outcome: Outcome, at: tuple[float, float], chosen: bool, wide: float
+) -> list[labels.Box]:
+    """Write a cell's result where it fits, and return the box that labels must avoid."""
     decimals = sentences.decimal_places(summary)
     full = style.typeset(sentences.mean_and_deviation(outcome, decimals))
     text = full if labels.text_width(full, 8.5) < wide - 6 else sentences.number(outcome.mean, decimals)
-    if labels.text_width(text, 8.5) < wide - 2:
-        weight = "bold" if chosen else "normal"
-        axes.annotate(
-            text, at, (0, -4), "data", "offset points", fontsize=8.5, ha="center", va="top", fontweight=weight
-        )
+    half, (x, y) = labels.text_width(text, 8.5) / 2, labels.to_points(axes, *at)
+    if 2 * half >= wide - 2:
+        return []
+    look = {"fontsize": 8.5, "ha": "center", "va": "top", "fontweight": "bold" if chosen else "normal"}
+    axes.annotate(text, at, (0, -4), "data", "offset points", **look)  # type: ignore[arg-type]
+    return [labels.Box(x - half, y - 16, x + half, y - 3)]

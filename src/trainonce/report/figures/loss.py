@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 @entry(
     part="losses",
     title="Loss {case} over steps",
-    caption="The unweighted term on the training batches: {ours} with the range of their seeds, the "
-    "reference, and the other fixed choices in grey, each the mean over its seeds. Of very many, some are drawn, "
-    "from the best to the worst.",
+    caption="The raw loss on the training batches: the rules with the range of their seeds, the reference, and the "
+    "other fixed choices in grey, each the mean over its seeds. Of very many, some are drawn, from the best to the "
+    "worst.",
     cases=each_term,
     interactive=interactive,
 )
 def loss(summary: Summary, term: str | None = None, axes: Axes | None = None) -> Figure:
-    """One term's unweighted loss over steps: learned weights, the reference, and other fixed choices in grey.
+    """Draw one term's raw loss over steps: the rules, the reference, and other fixed choices in grey.
 
     :param term: By default the base.
     """
@@ -36,4 +36,4 @@ def loss(summary: Summary, term: str | None = None, axes: Axes | None = None) ->
     def line(outcome: Outcome) -> Curve | None:
         return curves.loss_curve(summary, outcome, term)
 
-    return draw_against_grid(summary, axes, line, f"Loss: {term}", "unweighted", NO_HISTORY)
+    return draw_against_grid(summary, axes, line, f"Loss: {term}", "raw loss", NO_HISTORY)

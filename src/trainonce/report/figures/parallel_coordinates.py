@@ -1,4 +1,4 @@
-"""The figure of all weights of four or more terms: parallel coordinates."""
+"""The figure of the ratios of four or more terms: parallel coordinates."""
 
 from __future__ import annotations
 
@@ -26,34 +26,29 @@ ROW = 0.32  # inches
 
 
 @entry(
-    part="weights",
-    title="All choices of weights",
-    caption="One line for each choice, from top to bottom through its ratios to the base weight to its result; the "
-    "stronger the line, the better. Lines through the same values are drawn slightly apart.",
+    part="ratios",
+    title="All choices of ratios",
+    caption="One line for each fixed choice and for each seed of a rule, from top to bottom through its ratios to "
+    "{base} to its result; the stronger the line, the better. Lines through the same values are drawn slightly apart.",
     applies=lambda summary: len(summary.task.terms) > 3,
     interactive=interactive,
     wide=lambda summary: len(summary.task.terms) > style.TOGETHER,
 )
 def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
-    """Three or more auxiliary terms: one line per choice of weights, through its ratios to the base and its result."""
+    """Draw one line per choice of three or more ratios to the base, through them and its result."""
     weight_space.require_auxiliary(summary, 3, least=True)
-    choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
-    ours = summary.one_shot
-    ends = (
-        [weight_space.ratios(record.weights) for record in ours.chosen.records.values() if record.weights]
-        if ours
-        else []
-    )
+    choices = weight_space.fixed_choices(summary)
+    ends = [(row, *end) for row in plans.rules(summary) for end in weight_space.ends(row)]
     if not choices:
         raise NothingToDrawError("Parallel coordinates need a set of fixed weights, such as a grid.")
     terms, means = summary.task.terms[1:], [o.mean for _, o, _ in choices]
-    learned = [ours.chosen.report[s] for s, r in ours.chosen.records.items() if r.weights] if ours else []
-    scale = LogScale([r for _, _, place in choices for r in place] + [r for end in ends for r in end])
-    low, high = edges.limits([*means, *learned], 0.05)
+    results = [*means, *(value for _, _, value in ends)]
+    scale = LogScale([r for _, _, place in choices for r in place] + [r for _, end, _ in ends for r in end])
+    low, high = edges.limits(results, 0.05)
     left, right = scale.limits
 
     def place_result(value: float) -> float:
-        """Where a result is on its own axis, the better the further right; beyond the axis, at its end."""
+        """Return where a result is on its own axis, the better the further right; beyond the axis, at its end."""
         part = min(max((value - low) / (high - low), 0.0), 1.0)
         return left + (part if summary.task.sign > 0 else 1 - part) * (right - left)
 
@@ -69,17 +64,18 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
             line = [*(scale(r) + apart for r in place), place_result(outcome.mean)]
             look = {"color": INK, "linewidth": 2.4, "zorder": 3} if chosen else {"color": COLOURS["set"], "zorder": 2}
             axes.plot(line, places, alpha=1 if chosen else 0.15 + 0.6 * alpha, gid="choice", **look)  # type: ignore[arg-type]
-        for end, value in zip(ends, learned, strict=True):
+        for row, end, value in ends:
             line = [*(scale(r) for r in end), place_result(value)]
-            axes.plot(line, places, color=COLOURS["learned"], linewidth=2, zorder=4, marker="o", ms=4, gid="end")
-        _mark_beyond(axes, summary, [*means, *learned], (low, high), place_result)
+            colour = plans.colour(summary, row)
+            axes.plot(line, places, color=colour, linewidth=2, zorder=4, marker="o", ms=4, gid=f"end {row.plan}")
+        _mark_beyond(axes, summary, results, (low, high), place_result)
         axes.set_yticks(places, names)
         for at in places:
             axes.axhline(at, color=INK, linewidth=0.8, alpha=0.5, zorder=1)
         axes.spines[["left", "bottom"]].set_visible(False)
         outset = 72 * name_width(names) - 8
-        above = f"weight / base weight (log scale); orange: {plans.name_of_ours(summary)}, dark: reference"
-        titles.head(axes, "All choices of weights", above, outset=outset, lift=16)
+        above = ", ".join(filter(None, ["ratios (log scale); dark: reference", plans.legend(summary)]))
+        titles.head(axes, "All choices of ratios", above, outset=outset, lift=16)
         axes.xaxis.tick_top()
         axes.tick_params(axis="y", length=0, pad=9)
         _add_result_axis(axes, summary, _round_values(low, high), place_result)
@@ -89,7 +85,7 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
 def _add_result_axis(
     axes: Axes, summary: Summary, values: Sequence[float], place_result: Callable[[float], float]
 ) -> None:
-    """The axis of the results, below the others."""
+    """Add the axis of the results, below the others."""
     other = axes.secondary_xaxis("bottom")
     ordered = sorted(values, key=place_result)
     other.set_xticks([place_result(v) for v in ordered], ticks.texts(ordered))
@@ -122,7 +118,7 @@ def _mark_beyond(
 
 
 def _round_values(low: float, high: float) -> list[float]:
-    """At least three round numbers of a range."""
+    """Return at least three round numbers of a range."""
     step = 10 ** math.floor(math.log10((high - low) / 2))
     step *= next(m for m in (5, 2, 1, 0.5) if (high - low) / (m * step) >= 3)
     return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     caption="The {select} {metric} that the trials reported while they trained.",
 )
 def progress(summary: Summary, axes: Axes | None = None) -> Figure:
-    """The selecting metric as the trials reported it during training."""
+    """Draw the selecting metric as the trials reported it during training."""
 
     def line(outcome: Outcome) -> Curve | None:
         return curves.report_curve(summary, outcome)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, plans, style
 from trainonce.report.drawing.rows import mark_beyond, plan_rows, set_titles, set_width
-from trainonce.report.drawing.style import COLOURS, NothingToDrawError
+from trainonce.report.drawing.style import NothingToDrawError
 from trainonce.study import sentences
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     part="comparison",
     title="Every seed",
     caption="One dot for each seed with a complete training, a bar at the mean, the best plan on top. A set is shown "
-    "by the weights it chose. An arrow stands for seeds beyond the axis, with their values, or for diverged ones.",
+    "by the point it chose. An arrow stands for seeds beyond the axis, with their values, or for diverged ones.",
 )
 def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
-    """Every complete trial of every plan as a dot, one row per plan, best on top; a bar marks the mean."""
+    """Draw every complete trial of every plan as a dot, one row per plan, best on top; a bar marks the mean."""
     rows = summary.ranked
     if not rows:
         raise NothingToDrawError(plans.NO_RESULT)
@@ -37,7 +37,7 @@ def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
         beyond = [_beyond(summary, row.chosen, low, high) for row in rows]
         set_width(axes, low, high, *zip(*beyond, strict=True))
         for y, (row, texts) in enumerate(reversed(list(zip(rows, beyond, strict=True)))):
-            colour, values = COLOURS[plans.role(summary, row)], list(row.chosen.report.values())
+            colour, values = plans.colour(summary, row), list(row.chosen.report.values())
             for marker, kept in (
                 ("o", [v for v in values if low <= v <= high]),
                 ("<", [low for v in values if v < low]),
@@ -54,7 +54,7 @@ def seeds(summary: Summary, axes: Axes | None = None) -> Figure:
 
 
 def _range(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
-    """The range of the metric to show: that of the means and deviations, widened for the seeds that are not far off."""
+    """Return the range of the metric to show: that of means and deviations, widened for seeds that are near."""
     low, high = plans.metric_range(summary, rows)
     usual = edges.usual_range(value for row in rows for value in row.chosen.report.values())
     reach = REACH * (high - low)
@@ -69,7 +69,7 @@ EDGE = 0.06  # of the axis, between the last dot and its end
 
 
 def _beyond(summary: Summary, outcome: Outcome, low: float, high: float) -> tuple[str, str]:
-    """What to write left and right of the axis: the seeds and the mean beyond it, and how many seeds diverged."""
+    """Return what to write left and right of the axis: seeds and mean beyond it, and how many seeds diverged."""
     decimals = sentences.decimal_places(summary)
     texts = []
     for side, worse in ((-1, summary.task.sign > 0), (1, summary.task.sign < 0)):

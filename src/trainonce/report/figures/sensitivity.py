@@ -1,4 +1,4 @@
-"""The figure of how the result depends on one setting of the learned weights."""
+"""The figure of how the result depends on one setting of the paper's rule."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @entry(
     part="sensitivity",
     title="Sensitivity to {case}",
-    caption="The result of learned weights when one setting changes: dots are seeds, bars one standard deviation. The "
+    caption="The result of yoto when one setting changes: dots are seeds, bars one standard deviation. The "
     "dashed line and its band are the reference. An arrow is what lies beyond the axis.",
     cases=each_sweep,
 )
 def sensitivity(summary: Summary, plan: str | None = None, axes: Axes | None = None) -> Figure:
-    """The result over the values of a sweep: dots are seeds, the line joins the means.
+    """Draw the result over the values of a sweep: dots are seeds, the line joins the means.
 
     :param plan: The sweep, by default the first.
     """
@@ -39,7 +39,7 @@ def sensitivity(summary: Summary, plan: str | None = None, axes: Axes | None = N
         scale.apply(axes, "x")
         edges.set_height_for(axes, [o for _, o in found], [best] if best else [])
         low, high = axes.get_ylim()
-        colour, ends = COLOURS["learned"], axes.get_xlim()
+        colour, ends = COLOURS["sweep"], axes.get_xlim()
         xs = [scale(value) for value, _ in found]
         inside = [o.mean if low <= o.mean <= high else math.nan for _, o in found]
         axes.plot(xs, inside, "-", color=colour, linewidth=1.8, gid="mean")
@@ -48,7 +48,7 @@ def sensitivity(summary: Summary, plan: str | None = None, axes: Axes | None = N
             axes.plot([x] * len(dots), dots, "o", color=colour, alpha=0.4, gid="seed")
             if low <= o.mean <= high:
                 edges.draw_bar(axes, x, o.mean, o.standard_deviation, colour, cap=6)
-        named = [Label(xs[-1], min(max(found[-1][1].mean, low), high), "learned", colour, True)]
+        named = [Label(xs[-1], min(max(found[-1][1].mean, low), high), "yoto", colour, True)]
         if best is not None and summary.reference is not None:
             name = plans.label(summary.reference, summary.rows)
             named.append(_draw_reference(axes, best, name, ends, decimals))

@@ -1,4 +1,4 @@
-"""The figure of all weights of three terms: the simplex."""
+"""The figure of three coefficients: the simplex."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from trainonce.report.drawing import plans, style, titles, weight_space
 from trainonce.report.drawing.style import COLOURS, INK, MARKERS, NothingToDrawError
 from trainonce.report.drawing.weight_space import TOP, place_in_triangle
 from trainonce.report.plotly.simplex import simplex as interactive
-from trainonce.study.weightings import Fixed
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -19,23 +18,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from trainonce.study.summary import Summary
+    from trainonce.study.summary import Row, Summary
 
 
 @entry(
-    part="weights",
-    title="Simplex of the weights",
-    caption="The same choices by their share of the total weight, with the last weights of other methods and searches.",
+    part="ratios",
+    title="Simplex of the coefficients",
+    caption="The same choices in a triangle: at a corner the other two coefficients are 0, in the middle all three are "
+    "equal. Other methods and searches are where their coefficients ended.",
     applies=lambda summary: len(summary.task.terms) == 3,
     interactive=interactive,
 )
 def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
-    """Three terms: every choice of weights in a triangle, and the paths of the learned ones."""
+    """Draw every choice of three coefficients in a triangle, and the paths of the rules."""
     weight_space.require_auxiliary(summary, 2)
-    choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
-    paths = weight_space.paths(summary)
-    if not choices and not paths:
-        raise NothingToDrawError("The simplex needs fixed or learned weights.")
+    choices = weight_space.fixed_choices(summary)
+    paths = [(row, weight_space.paths(summary, row)) for row in plans.rules(summary)]
+    if not choices and not any(of_row for _, of_row in paths):
+        raise NothingToDrawError("The simplex needs a set of fixed weights, or a rule.")
     with style.panel(axes, height=5.5, margins=style.Margins(left=0.35, right=0.35, bottom=0.3, top=0.85)) as axes:
         axes.set_axis_off()
         axes.set_aspect("equal")
@@ -49,11 +49,11 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
         axes.plot([0, 1, 0.5, 0], [0, 0, TOP, 0], color=INK, linewidth=0.9)
         strong = weight_space.strength(summary, [o.mean for _, o, _ in choices]) if choices else []
         for (_, outcome, _), alpha in zip(choices, strong, strict=True):
-            assert isinstance(outcome.weighting, Fixed)
+            assert outcome.rule is not None
             chosen = summary.reference is not None and outcome is summary.reference.chosen
             marker, alpha = ("D", 1.0) if chosen else ("o", 0.12 + 0.6 * alpha)
             axes.plot(
-                *place_in_triangle(outcome.weighting.weights),
+                *place_in_triangle(outcome.rule.coefficients),
                 marker,
                 color=INK,
                 alpha=alpha,
@@ -61,26 +61,33 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
                 gid="choice",
             )
         for row in summary.ranked:
-            if row.kind in ("peer", "search", "fixed") and len(row.chosen.weights) == 3:
+            last = weight_space.last_coefficients(row.chosen)
+            if row.kind in ("peer", "search", "fixed") and last:
                 look = {"color": COLOURS[row.kind], "markersize": 6, "clip_on": False, "gid": f"plan {row.plan}"}
-                axes.plot(*place_in_triangle(row.chosen.weights), MARKERS[row.kind], **look)  # type: ignore[arg-type]
-        weight_space.draw_paths(axes, [[place_in_triangle(point) for point in path] for path in paths])
+                axes.plot(*place_in_triangle(last), MARKERS[row.kind], **look)  # type: ignore[arg-type]
+        for row, of_row in paths:
+            placed = [[place_in_triangle(point) for point in path] for path in of_row]
+            weight_space.draw_paths(axes, placed, plans.colour(summary, row))
         base, left, right = (shorten(term, 26) for term in summary.task.terms)
-        axes.text(0.5, TOP + 0.03, f"all {base}", ha="center", va="bottom", fontsize=9.5)
-        axes.text(0, -0.03, f"all {left}", ha="left", va="top", fontsize=9.5)
-        axes.text(1, -0.03, f"all {right}", ha="right", va="top", fontsize=9.5)
+        axes.text(0.5, TOP + 0.03, f"only {base}", ha="center", va="bottom", fontsize=9.5)
+        axes.text(0, -0.03, f"only {left}", ha="left", va="top", fontsize=9.5)
+        axes.text(1, -0.03, f"only {right}", ha="right", va="top", fontsize=9.5)
         _add_legend(axes, summary, bool(choices), paths)
-        titles.head(axes, "The simplex of the weights", "near a corner one term has all the weight")
+        titles.head(axes, "Simplex of the coefficients", "at a corner the other two are 0")
     return style.root(axes)
 
 
-def _add_legend(axes: Axes, summary: Summary, fixed: bool, paths: Sequence[Sequence[object]]) -> None:
+def _add_legend(
+    axes: Axes, summary: Summary, fixed: bool, paths: Sequence[tuple[Row, Sequence[Sequence[object]]]]
+) -> None:
     lines = require("matplotlib.lines", "matplotlib", "study")
     legend = require("matplotlib.legend", "matplotlib", "study")
     kinds = [k for k in ("fixed", "peer", "search") if any(row.kind == k for row in summary.ranked)]
-    when = "start to end" if any(len(path) > 1 for path in paths) else "at the end"
-    learned = f"{plans.name_of_ours(summary)}, {when}"
-    left = [(learned, COLOURS["learned"], MARKERS["learned"])] if paths else []
+    left = []
+    for row, of_row in paths:
+        when = "start to end" if any(len(path) > 1 for path in of_row) else "at the end"
+        name = f"{shorten(plans.label(row), 20)}, {when}"
+        left += [(name, plans.colour(summary, row), MARKERS["rule"])] if of_row else []
     left += [("fixed, darker is better", INK, "o"), ("best fixed (reference)", INK, "D")] if fixed else []
     right = [(style.ROLES[kind], COLOURS[kind], MARKERS[kind]) for kind in kinds]
     for group, place in ((left, 2), (right, 1)):  # upper left, upper right

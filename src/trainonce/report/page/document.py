@@ -32,7 +32,7 @@ def page(
     plotly_source: str = "",
     pictures: str = "",
 ) -> str:
-    """The whole page.
+    """Return the whole page.
 
     :param content: The data to embed; of very many trials, all but the trials, which are in ``summary.json``.
     :param lacking: Why figures were left out, one sentence each.
@@ -51,7 +51,7 @@ def page(
     body = [
         sections.opening(summary),
         part("comparison", "The comparison", sections.comparison(summary)),
-        part("weights", "The weights", ""),
+        part("ratios", "The ratios", ""),
         part("losses", "The losses", ""),
         part("pictures", "Pictures", pictures),
         part("sensitivity", "Sensitivity", ""),
@@ -65,7 +65,7 @@ def page(
         ),
     ]
     data = content if len(trials) <= sections.LISTED else {k: v for k, v in content.items() if k != "trials"}
-    title = f"{markup.escape(summary.task.name)}: learned loss weights compared"
+    title = f"{markup.escape(summary.task.name)}: ways to weigh losses compared"
     policy = POLICY.format(" 'unsafe-eval'; worker-src blob:" if plotly_source else "")
     scripts = f"<script>{plotly_source}</script><script>{SCRIPT}</script>" if plotly_source else ""
     return (

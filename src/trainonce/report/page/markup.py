@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def text(value: object) -> str:
-    """A text of the report, escaped and with ± for +-."""
+    """Return a text of the report, escaped and with ± for +-."""
     return html.escape(typeset(str(value)))
 
 
 def escape(value: object) -> str:
-    """A user's text, with nothing changed but what HTML needs escaped."""
+    """Return a user's text, with nothing changed but what HTML needs escaped."""
     return html.escape(str(value))
 
 
 def paragraph(value: object, of: str = "") -> str:
-    """A paragraph, or nothing where there is nothing to say."""
+    """Return a paragraph, or nothing where there is nothing to say."""
     return f"<p{_class(of)}>{text(value)}</p>" if value else ""
 
 
@@ -34,7 +34,7 @@ def table(
     words: bool = False,
     ratios: Collection[str] = (),
 ) -> str:
-    """A table that scrolls sideways if it is too wide; the first row is its head.
+    """Return a table that scrolls sideways if it is too wide; the first row is its head.
 
     :param of: The class of some rows, by their number; 1 follows the head.
     :param ratios: The heads of columns with values separated by colons, which may be many: they wrap, and are cut.
@@ -52,7 +52,7 @@ def table(
 
 
 def _head_cell(cell: object, wrap: bool) -> str:
-    """A column's head; a long one is cut, or it would push the numbers out of sight, and shown in full on hovering."""
+    """Return a column's head; a long one is cut, or it would push numbers out of sight, and in full on hovering."""
     short = shorten(str(cell), 40)
     title = "" if short == str(cell) else f' title="{text(cell)}"'
     return f'<th scope="col"{_class("ratios" if wrap else "")}{title}>{text(short)}</th>'
@@ -69,7 +69,7 @@ SHOWN = 4  # of very many values; the others open on a click
 
 
 def _ratios(cell: str) -> str:
-    """Values separated by colons, with breaks between them alone; of more than six the first, and all on a click."""
+    """Return values separated by colons, with breaks between them; of more than six the first, all on a click."""
     values, bracket, rest = cell.partition(" (")
     parts = values.split(" : ")
     pieces = [f"<span>{text(part)}{' :' * (number < len(parts))}</span>" for number, part in enumerate(parts, start=1)]
@@ -81,7 +81,7 @@ def _ratios(cell: str) -> str:
 
 
 def definitions(pairs: Iterable[tuple[str, object]]) -> str:
-    """A list of names and what they stand for."""
+    """Return a list of names and what they stand for."""
     return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs) + "</dl>"
 
 

@@ -1,6 +1,6 @@
 """Pictures that trials saved: PNG files in ``trial.dir / "pictures"``, embedded in the page.
 
-The page shows those of the one-shot plan and of the reference, for a seed that both have. It names a file that cannot
+The page shows those of the first rule and of the reference, for a seed that both have. It names a file that cannot
 be shown. Nothing outside a trial's own folder is read.
 """
 
@@ -10,6 +10,7 @@ import base64
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.report.drawing import plans
 from trainonce.report.page import markup
 from trainonce.study import layout, sentences
 
@@ -48,8 +49,8 @@ class Album(NamedTuple):
 
 
 def section(summary: Summary, store: Store) -> str:
-    """The pictures with their captions; empty if no trial saved any."""
-    rows = [row for row in (summary.one_shot, summary.reference) if row is not None]
+    """Return the pictures with their captions; empty if no trial saved any."""
+    rows = [row for row in (*plans.rules(summary)[:1], summary.reference) if row is not None]
     chosen = [
         (row, record, found) for row, (record, found) in zip(rows, choose_trials(rows, store), strict=True) if record
     ]
@@ -66,7 +67,7 @@ def section(summary: Summary, store: Store) -> str:
 
 
 def choose_trials(rows: Sequence[Row], store: Store) -> list[tuple[Record | None, Album]]:
-    """For each row the trial to show: of the lowest seed that all have, or else of the lowest that it has.
+    """Return for each row the trial to show: of the lowest seed that all have, or else of the lowest that it has.
 
     Very many seeds may have pictures, so no more of them are read than it takes to find it.
     """
@@ -86,7 +87,7 @@ def choose_trials(rows: Sequence[Row], store: Store) -> list[tuple[Record | None
 
 
 def list_pictures(folder: Path) -> list[Path]:
-    """The files in a trial's folder that should be pictures; none of them is read."""
+    """Return the files in a trial's folder that should be pictures; none of them is read."""
     try:
         return sorted(p for p in (folder / FOLDER).iterdir() if p.suffix == ".png" and not p.name.startswith("."))
     except OSError:
@@ -94,7 +95,7 @@ def list_pictures(folder: Path) -> list[Path]:
 
 
 def read_album(folder: Path) -> Album:
-    """The pictures in a trial's folder."""
+    """Return the pictures in a trial's folder."""
     paths = list_pictures(folder)
     pictures, notes = {}, []
     for path in paths[:SHOWN]:
@@ -109,7 +110,7 @@ def read_album(folder: Path) -> Album:
 
 
 def read_picture(path: Path, folder: Path) -> Picture:
-    """A PNG file within the folder."""
+    """Return a PNG file within the folder."""
     try:
         if not path.resolve(strict=True).is_relative_to(folder.resolve(strict=True)):
             raise UnusableError("it leads out of the trial's folder")
@@ -155,7 +156,7 @@ def _title(summary: Summary, row: Row, record: Record) -> str:
     task, plan = summary.task, row.plan if row is not summary.reference else f"best of {row.plan}"
     value = sentences.number(record.metrics[task.report_key], sentences.decimal_places(summary))
     unit = f" {task.unit}" if task.unit else ""
-    return f"{plan}, {record.weighting.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
+    return f"{plan}, {record.rule.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
 
 
 def _figure(name: str, picture: Picture, title: str) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from trainonce.report.drawing import plans
 from trainonce.report.page import markup
 from trainonce.study import sentences
-from trainonce.study.intervals import paired_interval
 from trainonce.study.plans import PLANS
 from trainonce.study.summary import MARGIN
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def opening(summary: Summary) -> str:
-    """The task, the answer in one sentence, and the evidence for it."""
+    """Return the task, the answer in one sentence, and the evidence for it."""
     task = summary.task
     about = f" — {markup.escape(task.about)}" if task.about else ""
     answer = markup.paragraph(sentences.sentence(summary), "answer")
@@ -29,13 +28,13 @@ def opening(summary: Summary) -> str:
 
 
 def comparison(summary: Summary) -> str:
-    """The table of plans, what its columns mean, and the plans without a result."""
+    """Return the table of plans, what its columns mean, and the plans without a result."""
     if not summary.ranked:
         return markup.paragraph(plans.NO_RESULT) + _plans_without_result(summary)
     classes = {
-        number: "learned" if row.kind == "learned" else "reference"
+        number: "rule" if row.kind == "rule" else "reference"
         for number, row in enumerate(summary.ranked, start=1)
-        if row.kind == "learned" or row is summary.reference
+        if row.kind == "rule" or row is summary.reference
     }
     task = summary.task
     seeds = max(len(row.chosen.report) for row in summary.ranked)
@@ -44,13 +43,13 @@ def comparison(summary: Summary) -> str:
     ]
     if summary.reference is not None:
         notes.append(
-            f"* The reference: the weights of {summary.reference.plan} that are best on {task.select}. Differences are "
-            "to the reference, on the same seeds, and positive where the plan is better. Beaten by: how many weights "
-            f"of {summary.reference.plan} do better on {task.report}."
+            f"* The reference: the point of {summary.reference.plan} that is best on {task.select}. Differences are to "
+            "the reference, on the same seeds, and positive where the plan is better. Beaten by: how many points of "
+            f"{summary.reference.plan} do better on {task.report}."
         )
     notes.append("Trainings: full trainings per seed, including pruned and failed ones; seconds: their time.")
     return (
-        markup.table(sentences.table(summary), "comparison of the plans", classes, ratios=["weights"])
+        markup.table(sentences.table(summary), "comparison of the plans", classes, ratios=["ratios"])
         + markup.paragraph(" ".join(notes), "quiet")
         + "".join(markup.paragraph(notice) for notice in sentences.notices(summary))
         + markup.paragraph(sentences.details(summary))
@@ -59,38 +58,36 @@ def comparison(summary: Summary) -> str:
 
 
 def _plans_without_result(summary: Summary) -> str:
-    """The plans that have trials and no result."""
+    """Return the plans that have trials and no result."""
     rows = summary.without_result
     texts = [f"{row.plan}: {', '.join(f'{count} {status}' for status, count in row.counts.items())}" for row in rows]
     return markup.paragraph(f"Plans without a result: {'; '.join(texts)}." if texts else "")
 
 
 def controls(summary: Summary) -> str:
-    """The controls, each against the plan whose weights it uses: whether it matters that they adapt to the losses."""
-    ours, decimals = summary.one_shot, sentences.decimal_places(summary)
+    """Return the table of the controls, each against the plan whose coefficients it uses."""
+    decimals = sentences.decimal_places(summary)
     rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
-    if ours is None or not rows:
+    if not rows:
         return ""
-    lines = [["control", "what it is", f"{summary.task.report} {summary.task.metric}", "difference to one-shot [95 %]"]]
+    metric = f"{summary.task.report} {summary.task.metric}"
+    lines = [["control", "what it is", metric, "of the plan", "difference to it [95 %]"]]
     for row in rows:
-        run = _run_of(summary, row) or ours
-        common = sorted(set(row.chosen.report) & set(run.chosen.report))
-        pairs = [summary.task.sign * (row.chosen.report[s] - run.chosen.report[s]) for s in common]
-        against = paired_interval(pairs) if pairs else None
-        about = _about(row)
+        run = _run_of(summary, row)
+        difference = sentences.interval(summary.compare(row, run), decimals) if run else ""
         result = sentences.mean_and_deviation(row.chosen, decimals)
-        lines.append([row.plan, about, result, sentences.interval(against, decimals)])
+        lines.append([row.plan, _about(row), result, run.plan if run else "", difference])
     read = (
-        "If a control does as well as the one-shot plan whose weights it uses, then the values of the weights matter, "
-        "and not that they adapt to the losses of the same run. A positive difference means that the control is better."
+        "If a control does as well as the plan whose coefficients it uses, then their values matter, and not that they "
+        "follow the losses of the same training. A positive difference means that the control is better."
     )
     return markup.table(lines, "controls", words=True) + markup.paragraph(read, "quiet")
 
 
 def _run_of(summary: Summary, control: Row) -> Row | None:
-    """The one-shot plan whose weights a control uses, if the study has it."""
-    of = getattr(control.chosen.weighting, "of", None)
-    return next((row for row in summary.rows if row.kind == "learned" and row.chosen.weighting == of), None)
+    """Return the plan whose coefficients a control uses, if the study has it."""
+    of = getattr(control.chosen.rule, "of", None)
+    return next((row for row in plans.rules(summary) if row.chosen.rule == of), None)
 
 
 def health(trials: Sequence[TrialRow]) -> str:
@@ -119,14 +116,14 @@ def health(trials: Sequence[TrialRow]) -> str:
         )
         for trial in failed[:FAILED]:
             error = trial.record.error or {}
-            title = f"{', '.join(trial.plans)}, {trial.record.weighting.label}, seed {trial.record.seed}: "
+            title = f"{', '.join(trial.plans)}, {trial.record.rule.label}, seed {trial.record.seed}: "
             title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
             parts.append(markup.details(title, f"<pre>{markup.escape(error.get('traceback') or 'no traceback')}</pre>"))
         parts.append(_more(len(failed) - FAILED))
     diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
     if diverged:
         named = diverged[:DIVERGED]
-        names = [f"{', '.join(t.plans)}, {t.record.weighting.label}, seed {t.record.seed}" for t in named]
+        names = [f"{', '.join(t.plans)}, {t.record.rule.label}, seed {t.record.seed}" for t in named]
         shown = "".join(f"<li>{markup.escape(name)}</li>" for name in names)
         parts.append(
             f"<h3>Diverged, {_trials(len(diverged))}</h3>"
@@ -141,7 +138,7 @@ FAILED, DIVERGED = 30, 200  # trials that are listed; the first ones come with t
 
 
 def _more(count: int) -> str:
-    """How many of a list are not shown, if any."""
+    """Return how many of a list are not shown, if any."""
     return markup.paragraph(f"And {_trials(count)} more, in trials.csv." if count > 0 else "", "quiet")
 
 
@@ -150,7 +147,7 @@ def _trials(count: int) -> str:
 
 
 def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
-    """How the study was run, so that a reader can judge and repeat it."""
+    """Return how the study was run, so that a reader can judge and repeat it."""
     task, records = summary.task, [trial.record for trial in trials]
     margin = f"{sentences.amount(summary.margin)}{f' {task.unit}' if task.unit else ''}"
     anchor = summary.anchor.plan if summary.anchor else "the reference"
@@ -160,7 +157,7 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
     facts: list[tuple[str, object]] = [
         ("terms", f"{task.terms[0]} (base), {', '.join(task.terms[1:])}"),
         ("metric", f"{task.metric}{f' in {task.unit}' if task.unit else ''}, {task.direction}"),
-        ("chosen on", f"{task.select}: the only split that chooses between weights, in a set and in a search"),
+        ("chosen on", f"{task.select}: the only split that chooses, in a set and in a search"),
         ("reported on", f"{task.report}: never used to choose"),
         ("margin", f"{margin}, {source}: a plan that is worse by less than this counts as not worse"),
         ("seeds", ", ".join(map(str, sorted({r.seed for r in records}))) or "none"),
@@ -172,7 +169,7 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
         ("±", "one standard deviation over the seeds; intervals are Student's, of differences on the same seeds"),
         (
             "losses",
-            "shown term by term, unweighted; the weighted loss is never compared across plans, whose weights differ",
+            "shown term by term, each without its coefficient; their sum is never compared, since coefficients differ",
         ),
     ]
     if unused:
@@ -185,21 +182,19 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
 
 
 def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
-    """The table of all trials, which opens on a click; of very many, the first."""
+    """Return the table of all trials, which opens on a click; of very many, the first."""
     task, decimals = summary.task, sentences.decimal_places(summary)
-    rows = [
-        ["plan", "weights or settings", "seed", "status", task.select_key, task.report_key, "last weights", "seconds"]
-    ]
+    rows = [["plan", "rule", "seed", "status", task.select_key, task.report_key, "last ratios", "seconds"]]
     for users, record, last in trials[:LISTED]:
         values = [record.metrics.get(key) for key in (task.select_key, task.report_key)]
         rows.append(
             [
                 ", ".join(users),
-                record.weighting.label,
+                record.rule.label,
                 str(record.seed),
                 record.status if last else f"{record.status}, ran again",
                 *("" if value is None else sentences.number(value, decimals) for value in values),
-                " : ".join(f"{w:.3g}" for w in record.weights),
+                " : ".join(f"{ratio:.3g}" for ratio in record.ratios),
                 f"{record.seconds:.1f}",
             ]
         )
@@ -214,8 +209,7 @@ LISTED = 1000  # trials on the page, in the table and in its data
 
 
 def _about(row: Row) -> str:
-    """What a plan is, in a line; nothing for the plan of another version of trainonce."""
-    if row.kind == "learned" and sentences.is_in_units(row):
-        return "each loss weighed by the size of its gradient, in one run"
-    known = PLANS.get(plans.base_name(row.plan))
-    return known.about if known else ""
+    """Return what a plan is, in a line; nothing for the plan of another version of trainonce."""
+    file, _, name = plans.base_name(row.plan).rpartition(":")
+    known = PLANS.get(name)
+    return f"{name} of {file}" if file else known.about if known else ""

@@ -2,9 +2,9 @@
 
 CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1a1c20; --quiet: #5a606a; --line: #d9dce1; --tint: #f4f5f7;
-  --learned: #b84f00; }
+  --rule: #b84f00; }
 @media screen and (prefers-color-scheme: dark) {
-  :root { --paper: #15171a; --ink: #e9eaec; --quiet: #a3a9b3; --line: #353a42; --tint: #1e2125; --learned: #f08a3c; } }
+  :root { --paper: #15171a; --ink: #e9eaec; --quiet: #a3a9b3; --line: #353a42; --tint: #1e2125; --rule: #f08a3c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: break-word;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
@@ -33,8 +33,8 @@ td.long:first-child { white-space: normal; min-width: 8rem; overflow-wrap: anywh
 th.ratios, td.ratios { text-align: left; white-space: normal; }
 td.ratios span { white-space: nowrap; }
 td.ratios details { margin: 0; }
-tr.learned td { color: var(--learned); font-weight: 600; }
-tr.learned td:first-child { box-shadow: inset 4px 0 0 var(--learned); }
+tr.rule td { color: var(--rule); font-weight: 600; }
+tr.rule td:first-child { box-shadow: inset 4px 0 0 var(--rule); }
 tr.reference td { font-weight: 600; }
 .figures { display: grid; gap: 1.6rem 2rem; margin: 1rem 0; align-items: start;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); }

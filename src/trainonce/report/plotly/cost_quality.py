@@ -44,7 +44,8 @@ def cost_quality(summary: Summary) -> Any:
             f"{sentences.times(row.cost)} trainings",
         ]
         lines += [style.typeset(f"difference {sentences.interval(row.difference, decimals)}")] if row.difference else []
-        look = {"color": COLOURS[role], "symbol": elements.MARKERS[role], "size": 15 if role == "learned" else 10}
+        size = 15 if role == "rule" else 10
+        look = {"color": plans.colour(summary, row), "symbol": elements.MARKERS[role], "size": size}
         beyond = "" if low <= row.chosen.mean <= high else f" {edges.number(row.chosen.mean, decimals)}"
         elements.add_outcome(
             figure,

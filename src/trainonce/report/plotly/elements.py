@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MARKERS = {
-    "learned": "star",
+    "rule": "star",
     "reference": "diamond",
     "set": "circle",
     "fixed": "square",
@@ -34,7 +34,7 @@ def plotly_source() -> str:
 
 
 def new_figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
-    """An empty figure with a title, a line ``above`` the axes, and settings of both axes."""
+    """Return an empty figure with a title, a line ``above`` the axes, and settings of both axes."""
     plotly = require("plotly.graph_objects", "plotly", "interactive")
     head = f"<b>{label(title, 52)}</b><br><span style='font-size:12px'>{label(above, 66)}</span>"
     common = {
@@ -52,7 +52,7 @@ def new_figure(title: str, above: str, x: Mapping[str, Any], y: Mapping[str, Any
 
 
 def to_json(figure: Any) -> str:
-    """A figure as JSON, with room for its legend."""
+    """Return a figure as JSON, with room for its legend."""
     entries = sum(trace.type == "scatter" and trace.showlegend is not False for trace in figure.data)
     if entries:
         figure.update_layout(margin={"b": 62 + 19 * math.ceil(entries / 3)})
@@ -91,35 +91,40 @@ def add_arrow(figure: Any, x: float, y: float, way: str, colour: str) -> None:
     figure.add_scatter(x=[x], y=[y], marker=marker, **look)
 
 
-def add_line(figure: Any, line: Curve, name: str, colour: str, band: bool = True) -> None:
-    """Add the mean over the seeds and, behind it, their range."""
+def add_line(
+    figure: Any, line: Curve, name: str, colour: str, band: bool = True, texts: Sequence[str] | None = None
+) -> None:
+    """Add the mean over the seeds and, behind it, their range.
+
+    :param texts: What the pointer shows for the values, if not they themselves.
+    """
     if band and line.seeds > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
         figure.add_scatter(x=line.steps, y=line.low, **edge)
         clear = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.22)"
         figure.add_scatter(x=line.steps, y=line.high, fill="tonexty", fillcolor=clear, **edge)
     look = {"color": colour, "width": 2.2}
-    hover = f"{name}: %{{y:.4g}} at step %{{x:.0f}}<extra></extra>"
-    figure.add_scatter(
-        x=line.steps, y=line.mean, mode="lines", name=name, legendgroup=name, line=look, hovertemplate=hover
-    )
+    hover = f"{name}: %{{{'y:.4g' if texts is None else 'text'}}} at step %{{x:.0f}}<extra></extra>"
+    shown = {"mode": "lines", "name": name, "legendgroup": name, "line": look, "hovertemplate": hover}
+    figure.add_scatter(x=line.steps, y=line.mean, text=texts, **shown)
 
 
 def log_ticks(scale: LogScale, power: bool = False) -> dict[str, Any]:
-    """The ticks of a logarithmic axis, in powers of 10 or, where Plotly takes the logarithm, as they are."""
-    return {"tickvals": [10**t if power else t for t, _ in scale.ticks], "ticktext": [n for _, n in scale.ticks]}
+    """Return the ticks of a logarithmic axis, in powers of 10 or, where Plotly takes the logarithm, as they are."""
+    places, names = zip(*scale.ticks(), strict=True)
+    return {"tickvals": [10**t if power else t for t in places], "ticktext": list(names)}
 
 
 def step_axis() -> dict[str, Any]:
-    """The horizontal axis of optimizer steps."""
+    """Return the horizontal axis of optimizer steps."""
     return {"title": {"text": "optimizer step"}, "rangemode": "tozero"}
 
 
 def label(text: str, length: int = style.NAME) -> str:
-    """A user's text where there is little room, escaped."""
+    """Return a user's text where there is little room, escaped."""
     return escape(shorten(text, length))
 
 
 def escape(text: str) -> str:
-    """A user's text with the characters escaped that Plotly would read as HTML, or as a field of a template."""
+    """Return a user's text with the characters escaped that Plotly would read as HTML, or as a field of a template."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("%", "&#37;")

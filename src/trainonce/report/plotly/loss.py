@@ -1,4 +1,4 @@
-"""One term's loss over steps with Plotly: the pointer shows the weights of each fixed choice."""
+"""One term's loss over steps with Plotly: the pointer names each fixed choice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def loss(summary: Summary, term: str) -> Any:
-    """One term's unweighted loss over steps, every fixed choice in grey with its weights under the pointer."""
-    figure = elements.new_figure(f"Loss: {term}", "unweighted; mean and range of the seeds", elements.step_axis(), {})
+    """Draw one term's raw loss over steps, every fixed choice in grey with its ratios under the pointer."""
+    above = "raw loss; mean and range of the seeds"
+    figure = elements.new_figure(f"Loss: {term}", above, elements.step_axis(), {})
     seen = False
     others, every = fixed_choices(summary)
     name = "fixed weights" if len(others) == every else f"{len(others)} of {every} fixed weights"
@@ -29,11 +30,11 @@ def loss(summary: Summary, term: str) -> Any:
             hover = f"{elements.escape(outcome.label)}: %{{y:.4g}}<extra></extra>"
             figure.add_scatter(x=line.steps, y=line.mean, mode="lines", line=look, hovertemplate=hover, **legend)
             seen = True
-    ours = (summary.one_shot, plans.name_of_ours(summary), COLOURS["learned"])
-    for chosen, name, colour in ((summary.reference, "reference", INK), ours):
-        line = curves.loss_curve(summary, chosen.chosen, term) if chosen else None
+    shown = [(row, elements.label(plans.label(row)), plans.colour(summary, row)) for row in plans.rules(summary)]
+    for row, name, colour in (*([(summary.reference, "reference", INK)] if summary.reference else []), *shown):
+        line = curves.loss_curve(summary, row.chosen, term)
         if line is not None:
-            elements.add_line(figure, line, name, colour, band=chosen is summary.one_shot)
+            elements.add_line(figure, line, name, colour, band=row.kind == "rule")
     values = [v for trace in figure.data for v in trace.y if v is not None and math.isfinite(v)]
     if values and min(values) > 0 and max(values) > 20 * min(values):
         figure.update_yaxes(type="log", **elements.log_ticks(LogScale(values), power=True))

@@ -9,7 +9,6 @@ from trainonce.report.drawing import edges, plans, style, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS
 from trainonce.report.plotly import elements
-from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from trainonce.study.summary import Summary
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 def parallel_coordinates(summary: Summary) -> Any:
     """Three or more auxiliary terms: brush an axis to keep the choices that pass there."""
     plotly = require("plotly.graph_objects", "plotly", "interactive")
-    found = [(place, o.mean, 0.0) for row, o, place in weight_space.fixed_choices(summary) if row.kind == "set"]
-    ours = summary.one_shot
-    records = ours.chosen.records.items() if ours else ()
-    found += [(weight_space.ratios(r.weights), ours.chosen.report[s], 1.0) for s, r in records if r.weights and ours]
+    found = [(place, o.mean, 0) for _, o, place in weight_space.fixed_choices(summary)]
+    colours = [COLOURS["set"], *style.RULES]
+    for row in plans.rules(summary):
+        found += [(*end, colours.index(plans.colour(summary, row))) for end in weight_space.ends(row)]
     scale = LogScale([r for place, _, _ in found for r in place])
     ticks = elements.log_ticks(scale)
     axes = [
@@ -37,13 +36,11 @@ def parallel_coordinates(summary: Summary) -> Any:
     beyond = any(not low <= value <= high for _, value, _ in found)
     results = [min(max(value, low), high) for _, value, _ in found]
     axes.append({"label": elements.label(summary.task.metric, 12), "values": results, "range": [low, high]})
-    line = {"color": [kind for _, _, kind in found], "cmin": 0, "cmax": 1, "showscale": False}
-    line["colorscale"] = [[0, COLOURS["set"]], [1, COLOURS["learned"]]]
+    line = {"color": [kind for _, _, kind in found], "cmin": 0, "cmax": len(colours) - 1, "showscale": False}
+    line["colorscale"] = [[i / (len(colours) - 1), colour] for i, colour in enumerate(colours)]
     figure = elements.new_figure(
-        "All choices of weights",
-        f"results beyond the axis are drawn at its end; orange: {plans.name_of_ours(summary)}"
-        if beyond
-        else f"weight / weight of {shorten(summary.task.terms[0], style.NAME)}; orange: {plans.name_of_ours(summary)}",
+        "All choices of ratios",
+        f"{'results beyond the axis are at its end' if beyond else 'log scale'}; {plans.legend(summary)}",
         {},
         {},
     )

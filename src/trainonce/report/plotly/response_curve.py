@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def response_curve(summary: Summary) -> Any:
-    """One auxiliary term: the result over its ratio."""
-    choices = [c for c in weight_space.fixed_choices(summary) if c[0].kind == "set"]
-    ends = [weight_space.ratios(path[-1])[0] for path in weight_space.paths(summary)]
-    scale = LogScale([place[0] for _, _, place in choices] + ends)
+    """Draw the result over the ratio of the one auxiliary term."""
+    choices, rules = weight_space.fixed_choices(summary), plans.rules(summary)
+    ends = {row.plan: [place[0] for place, _ in weight_space.ends(row)] for row in rules}
+    rules = [row for row in rules if ends[row.plan]]
+    scale = LogScale([place[0] for _, _, place in choices] + [r for of_row in ends.values() for r in of_row])
     axis, decimals = elements.log_ticks(scale), sentences.decimal_places(summary)
     figure = elements.new_figure(
         "Response curve",
@@ -28,17 +30,17 @@ def response_curve(summary: Summary) -> Any:
         axis | {"title": {"text": elements.escape(weight_space.ratio_label(summary, 1))}},
         {},
     )
-    ours = summary.one_shot if summary.one_shot is not None and summary.one_shot.chosen.report and ends else None
-    shown = [o for _, o, _ in choices] + ([ours.chosen] if ours else [])
+    shown = [o for _, o, _ in choices] + [row.chosen for row in rules]
     values = [v for o in shown for v in (o.mean - o.standard_deviation, o.mean, o.mean + o.standard_deviation)]
     low, high = edges.limits(values)
     figure.update_yaxes(range=[low, high])
+    odd = (scale(0), scale(math.inf))  # they have no place on the line
     for name in dict.fromkeys(row.plan for row, _, _ in choices):
         mine = sorted(((scale(p[0]), o) for row, o, p in choices if row.plan == name), key=lambda pair: pair[0])
         group = {"legendgroup": name, "name": elements.escape(name)}
         figure.add_scatter(
             x=[x for x, _ in mine],
-            y=[o.mean if low <= o.mean <= high else None for _, o in mine],
+            y=[o.mean if low <= o.mean <= high and x not in odd else None for x, o in mine],
             mode="lines",
             line={"color": COLOURS["set"]},
             hoverinfo="skip",
@@ -47,14 +49,12 @@ def response_curve(summary: Summary) -> Any:
         for x, o in mine:
             look, hover = {"color": COLOURS["set"], "size": 8}, _hover(o, o.label, decimals)
             elements.add_outcome(figure, x, o, (low, high), look, hovertemplate=hover, showlegend=False, **group)
-    if ours is not None:
-        name, logs = plans.name_of_ours(summary), [scale(end) for end in ends]
-        look, hover = (
-            {"color": COLOURS["learned"], "symbol": "star", "size": 15},
-            _hover(ours.chosen, name, decimals),
-        )
+    for row in rules:
+        name, logs = plans.label(row), [scale(end) for end in ends[row.plan]]
+        look = {"color": plans.colour(summary, row), "symbol": "star", "size": 15}
         at, bar = statistics.fmean(logs), {"array": [standard_deviation(logs)]}
-        elements.add_outcome(figure, at, ours.chosen, (low, high), look, name=name, hovertemplate=hover, error_x=bar)
+        words = {"name": elements.escape(name), "hovertemplate": _hover(row.chosen, name, decimals), "error_x": bar}
+        elements.add_outcome(figure, at, row.chosen, (low, high), look, **words)
     return figure
 
 

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trainonce.study.record import Record
+    from trainonce.study.rules import Rule
     from trainonce.study.search import Search
-    from trainonce.study.weightings import Weighting
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A trial to run. In a search ``weighting`` is None and ``done`` holds the search's earlier trials."""
+    """A trial to run. In a search ``rule`` is None and ``done`` holds the search's earlier trials."""
 
     key: str
     seed: int
-    weighting: Weighting | None
-    source: str | None = None  # the key of the trial whose history the weighting needs
+    rule: Rule | None
+    source: str | None = None  # the key of the trial whose history the rule needs
     search: Search | None = None
     number: int = 0  # within the search
     done: Sequence[Record] = ()

@@ -38,7 +38,7 @@ def death_record(
     return Record(
         job.key,
         task.name,
-        job.weighting or UNKNOWN,
+        job.rule or UNKNOWN,
         job.seed,
         "failed",
         seconds=round(seconds, 3),
@@ -58,8 +58,7 @@ def _cost(task: Task, job: Job, store: Store, start: float, fraction: float) -> 
     """What the trial has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
     folder, now = store.folder(job.key), time.time()
     kept, total = read_checkpoint(folder), task.steps
-    if job.weighting is None or not job.weighting.goes_back:
-        fraction = min(1.0, fraction)
+    fraction = min(1.0, fraction)
     if kept is None or not total:
         return fraction, now - start
     saved = (folder / layout.CHECKPOINT).stat().st_mtime

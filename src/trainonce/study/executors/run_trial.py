@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import shutil
 import time
@@ -57,11 +56,11 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
     """Train once and return the record, also when the task raises. Needs no store, and writes to the folder alone.
 
     :param folder: Of the trial. A checkpoint that is there is where it goes on.
-    :param source: The folder of the trial whose history the weighting needs.
+    :param source: The folder of the trial whose history the rule needs.
     """
     start = time.time()
     clear(folder)
-    weighting, trial, metrics, error = job.weighting, None, dict[str, float](), None
+    rule, trial, metrics, error = job.rule, None, dict[str, float](), None
     status: Status = "failed"
     warned: list[str] = []
     try:
@@ -69,38 +68,26 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         pruner = None
         if job.search is not None:
             known = (task.terms, task.direction, job.done, task.select_key)
-            weighting = job.search.propose(*known, job.seed, job.number)
+            rule = job.search.propose(*known, job.seed, job.number)
             pruner = job.search.pruner(*known)
-        assert weighting is not None
-        trial = Trial(task, weighting, job.seed, dir=folder, device=device, source=source, pruner=pruner, notify=notify)
-        torchrun.announce(weighting, job.seed, None if source is None else str(source))
+        assert rule is not None
+        trial = Trial(task, rule, job.seed, dir=folder, device=device, source=source, pruner=pruner, notify=notify)
+        torchrun.announce(rule, job.seed, None if source is None else str(source))
         seed_everything(job.seed)
         with _collect_warnings(warned):
             returned = task(trial)
             torchrun.end_trial()
             if pruner is not None and not trial.reports:
                 warned.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
-            if trial.lacks_held_out:
-                warned.append(f"The task {task.name!r} makes no criterion.held_out, so the plan's drift moved nothing.")
+            if not_aligned := trial.not_aligned:
+                warned.append(not_aligned)
             if trial.pruned:
                 status = "pruned"
             else:
                 metrics, not_finite = check_metrics(task, returned)
                 status = "diverged" if not_finite else "done"
-            if weighting.goes_back and trial.halving is None:
-                raise RuntimeError(
-                    f"The plan {weighting.kind!r} goes back in the training, for which the task {task.name!r} has to "
-                    "loop over trial.loop(...)."
-                )
-            if trial.halving is not None and trial.halving.is_branching and not trial.pruned:
-                raise RuntimeError(
-                    f"The task {task.name!r} ended before the plan {weighting.kind!r} had chosen its weights. Leave "
-                    "trial.loop(...) only where trial.is_branching is false."
-                )
             if trial.history is None:
-                raise RuntimeError(
-                    f"The task {task.name!r} never called trial.attach(optimizer): the plan had no say in its weights."
-                )
+                raise RuntimeError(f"The task {task.name!r} never called trial.attach(optimizer): its rule had no say.")
             trial.history.flush()
     except (Exception, SystemExit) as caught:
         status = "failed"
@@ -116,28 +103,24 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
     if status != "failed":
         for name in (layout.CHECKPOINT, layout.SPENT):
             (folder / name).unlink(missing_ok=True)
-    weights, total = _last_weights(trial, status)
-    warned += warnings_of(weights)
+    coefficients = _last_coefficients(trial, status)
+    warned += warnings_of(coefficients)
     fraction, seconds = _cost(trial, status, start)
     return Record(
         key=job.key,
         task=task.name,
-        weighting=weighting if weighting is not None else UNKNOWN,
+        rule=rule if rule is not None else UNKNOWN,
         seed=job.seed,
         status=status,
         metrics=metrics,
         reports=[] if trial is None else trial.reports,
-        weights=weights,
-        total=total,
+        coefficients=coefficients,
         seconds=round(seconds, 3),
         fraction=round(fraction, 4),
         ended=time.time(),
         device=device_name(device),
         versions=versions(),
         warnings=warned,
-        answers=[]
-        if trial is None or trial.halving is None
-        else [dataclasses.asdict(a) for a in trial.halving.answers],
         error=error,
     )
 
@@ -152,23 +135,24 @@ def clear(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _last_weights(trial: Trial | None, status: Status) -> tuple[Sequence[float], float]:
-    """The weights that a trial ended with, and their sum; none where it had no criterion, or its device failed."""
+def _last_coefficients(trial: Trial | None, status: Status) -> Sequence[float]:
+    """Return the coefficients that a trial ended with; none where it had no criterion, or its device failed."""
     if trial is None or trial._criterion is None:
-        return [], 1.0
+        return []
     try:
-        return trial._criterion.weights.tolist(), float(trial._criterion.total)
+        found: list[float] = trial._criterion.coefficients().tolist()
     except RuntimeError:
         if status != "failed":  # of a device that failed nothing can be read
             raise
-        return [], 1.0
-
-
-def warnings_of(weights: Sequence[float]) -> list[str]:
-    """What is to be said of the weights that a trial ended with."""
-    if all(map(math.isfinite, weights)):
         return []
-    return ["The weights were not finite at the end: some loss was not, or its gradient."]
+    return found
+
+
+def warnings_of(coefficients: Sequence[float]) -> list[str]:
+    """Return what is to be said of the coefficients that a trial ended with."""
+    if all(map(math.isfinite, coefficients)):
+        return []
+    return ["The coefficients were not finite at the end: some loss was not, or its gradient."]
 
 
 def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, float]:
@@ -180,7 +164,7 @@ def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, flo
         return 0.0, time.time() - start
     if status == "failed":
         return trial.lost
-    done = trial.fraction if status == "pruned" else trial.extent
+    done = trial.fraction if status == "pruned" else 1.0
     return done + trial.wasted[0], trial.seconds + trial.wasted[1]
 
 

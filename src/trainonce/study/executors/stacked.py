@@ -28,7 +28,7 @@ from trainonce.study.stacked.training import Outcome, StackedTraining
 from trainonce.study.trial import check_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from trainonce.study.executors.base import Executor
     from trainonce.study.executors.tools import Tools
@@ -115,6 +115,8 @@ class Stacked:
                 block = waiting.pop(0)
                 try:
                     yield from self._train(block)
+                except reasons.NotStackableError as error:
+                    self._release(block.jobs.values(), error)
                 except torch.OutOfMemoryError:
                     if block.models == 1:
                         raise
@@ -123,15 +125,19 @@ class Stacked:
         except InputError as error:
             yield jobs[0].key, Event("stop", str(error))
         except Exception as error:  # whatever the task's functions cannot do side by side
-            left = [job for job in mine if self._driver.holds(job.key)]
-            for job in left:
-                self._driver.release(job.key)
-            self._leave(left, reasons.of_error(error))
+            self._release(mine, error)
+
+    def _release(self, jobs: Iterable[Job], error: Exception) -> None:
+        """Let the other executor have what has not ended of some trials, and say why."""
+        left = [job for job in jobs if self._driver.holds(job.key)]
+        for job in left:
+            self._driver.release(job.key)
+        self._leave(left, reasons.of_error(error))
 
     def _train(self, block: Block) -> Iterator[tuple[str, Event]]:
         task, start, shown = self._task, time.time(), time.monotonic()
         training = StackedTraining(
-            task.terms, block.weightings, block.seeds, functools.partial(make, task), self._device
+            task.terms, block.rules, block.seeds, functools.partial(make, task), self._device, steps=task.steps
         )
         for step in training.run():
             if time.monotonic() - shown > BEAT:
@@ -140,8 +146,8 @@ class Stacked:
                 yield from ((job.key, Event("beat", (step, training.parts.steps, note))) for job in block.jobs.values())
         outcomes = list(training.outcomes())
         seconds = (time.time() - start) / block.models
-        for seed, weighting, outcome in outcomes:
-            job = block.jobs[seed, name_of(weighting)]
+        for seed, rule, outcome in outcomes:
+            job = block.jobs[seed, name_of(rule)]
             try:
                 record = self._record(job, outcome, seconds)
             except OSError as error:  # of a full disk, which is no reason to train again
@@ -150,31 +156,30 @@ class Stacked:
             yield job.key, self._driver.record(record)
 
     def _record(self, job: Job, outcome: Outcome, seconds: float) -> Record:
-        """Write the history of a trial; its record."""
+        """Write the history of a trial and return its record."""
         folder = self._store.folder(job.key)
         clear(folder)
         folder.mkdir(parents=True, exist_ok=True)
         history = History(folder / layout.HISTORY)
-        history.begin(self._task.terms, outcome.units)
+        history.begin(self._task.terms, outcome.columns)
         history.extend(outcome.rows)
         metrics, not_finite = check_metrics(self._task, outcome.metrics)
-        assert job.weighting is not None
+        assert job.rule is not None
         return Record(
             key=job.key,
             task=self._task.name,
-            weighting=job.weighting,
+            rule=job.rule,
             seed=job.seed,
             status="diverged" if not_finite else "done",
             metrics=metrics,
             reports=outcome.reports,
-            weights=outcome.weights,
-            total=outcome.total,
+            coefficients=tuple(outcome.coefficients),
             seconds=round(seconds, 3),
             fraction=1.0,
             ended=time.time(),
             device=device_name(self._device),
             versions=versions(),
-            warnings=warnings_of(outcome.weights),
+            warnings=warnings_of(outcome.coefficients),
         )
 
 

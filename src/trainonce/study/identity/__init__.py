@@ -8,8 +8,9 @@ from trainonce.study.identity.code import bytes_of as bytes_of
 from trainonce.study.identity.code import code_of as code_of
 from trainonce.study.identity.code import files_of as files_of
 from trainonce.study.identity.code import hash_of as hash_of
+from trainonce.study.identity.code import hash_of_file as hash_of_file
 from trainonce.study.identity.values import Describer as Describer
 from trainonce.study.identity.values import UnstableError as UnstableError
 from trainonce.study.identity.values import differences as differences
 
-__all__ = ["Describer", "UnstableError", "bytes_of", "code_of", "differences", "files_of", "hash_of"]
+__all__ = ["Describer", "UnstableError", "bytes_of", "code_of", "differences", "files_of", "hash_of", "hash_of_file"]

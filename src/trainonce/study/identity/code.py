@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,12 @@ def code_of(function: Callable[..., Any], describer: Describer, ignored: Sequenc
         made_with.append(describer.describe(function.__self__))
     files = _other_files(path, describer.files, ignored)
     return [own, made_with, *([sorted(map(list, files.items()))] if files else [])]
+
+
+def hash_of_file(path: Path) -> str:
+    """Return a hash of what a file computes, with the files beside it that it imports."""
+    others = {name: source.file_digest(file) for name, file in imports.neighbours(path).items()}
+    return values.digest(json.dumps([source.file_text(path), sorted(others.items())]).encode())
 
 
 def files_of(function: Callable[..., Any], ignored: Sequence[str] = ()) -> dict[str, str]:

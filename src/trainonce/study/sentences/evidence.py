@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.study.intervals import smallest_p
 from trainonce.study.outcomes import common_seeds
-from trainonce.study.sentences.names import base_name, count_seeds, unit_of, weights_of
+from trainonce.study.sentences.names import base_name, count_seeds, rule_name, unit_of
 from trainonce.study.sentences.numbers import amount, decimal_places, interval
 from trainonce.study.sentences.pair import is_same
 
@@ -17,8 +17,8 @@ MORE_SEEDS = "use --seeds 5 or more before relying on the difference"
 
 
 def details(summary: Summary) -> str:
-    """How many points of the grid did better than the one-shot plan, and what it takes to find one."""
-    ours, reference = summary.one_shot, summary.reference
+    """How many points of the grid did better than the first rule, and what it takes to find one."""
+    ours, reference = summary.first_rule, summary.reference
     if ours is None or reference is None or ours.beaten_by is None:
         return ""
     n, task = summary.reference_size, summary.task
@@ -26,7 +26,7 @@ def details(summary: Summary) -> str:
     where = task.report if same else f"{task.report}, on the seeds that both have,"
     text = (
         f"The best {base_name(reference.plan)} point is the one that is best on {task.select}; {ours.beaten_by} of the "
-        f"{n} did better on {where} than the {weights_of(ours)}"
+        f"{n} did better on {where} than {rule_name(ours)}"
     )
     expected = summary.expected_trainings(ours)
     if expected is None:
@@ -36,7 +36,7 @@ def details(summary: Summary) -> str:
 
 def evidence(summary: Summary) -> str:
     """How much the seeds allow to say: the differences behind the sentence, with their intervals."""
-    search, best, ours = summary.best_search, summary.best_single, summary.one_shot
+    search, best, ours = summary.best_search, summary.best_single, summary.first_rule
     if search is None:
         return ""
     rows = [row for row in (best, None if ours is best else ours) if row is not None]

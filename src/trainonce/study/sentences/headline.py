@@ -21,6 +21,7 @@ from trainonce.study.sentences.pair import Pair, case_of, value_of
 if TYPE_CHECKING:
     from trainonce.study.summary import Row, Summary
 
+NO_RULE = "There is no run of a rule: add the plan yoto or balance."
 NO_GRID = "There is no grid to compare with: add the plan grid."
 
 
@@ -30,13 +31,13 @@ def sentence(summary: Summary) -> str:
     if best is None:
         return _without_single(summary)
     found = _without_search(summary, best) if search is None else _against_search(summary, best, search)
-    return " ".join([found, *filter(None, [_learned(summary, best)])])
+    return " ".join([found, *filter(None, [_of_rule(summary, best)])])
 
 
 def _without_single(summary: Summary) -> str:
-    ours, search = summary.one_shot, summary.best_search
+    ours, search = summary.first_rule, summary.best_search
     if ours is None:
-        return "There is no run with learned weights: add the plan one-shot."
+        return NO_RULE
     text = f"{subject_of(summary, ours)} has no result{missing_seeds(ours.chosen)}"
     if search is None:
         return f"{text}."
@@ -104,11 +105,11 @@ def _unfinished(summary: Summary) -> list[str]:
     return [p["name"] for p in summary.plans if p["kind"] in SEARCHES and lacking.get(p["name"], True)]
 
 
-def _learned(summary: Summary, best: Row) -> str:
-    """Learned weights against the best single training; if they are the best, against equal weights."""
-    ours = summary.one_shot
+def _of_rule(summary: Summary, best: Row) -> str:
+    """The first rule against the best single training; if it is the best, equal weights against it."""
+    ours = summary.first_rule
     if ours is None:
-        return "There is no run with learned weights: add the plan one-shot."
+        return NO_RULE
     uniform = next((row for row in summary.rows if row.plan == "uniform" and row.chosen.report), None)
     row = uniform if ours is best else ours
     if row is None:
@@ -123,12 +124,12 @@ def _learned(summary: Summary, best: Row) -> str:
         value = f"{pair.ours}{where}{pair.apart}"
     else:
         value = f"{pair.ours}, against {pair.theirs}{pair.apart}{pair.where}"
-    text = LEARNED[case_of(summary, row, best)]
+    text = FOLLOWS[case_of(summary, row, best)]
     return text.format(Row=subject, **subject._asdict(), value=value, gap=pair.gap, n=pair.n)
 
 
 #: What follows on the best single training, by what the comparison says.
-LEARNED = {
+FOLLOWS = {
     "better": "{Row} {do} better: {value}.",
     "slightly better": "{Row} {do} a little better: {value}.",
     "not worse": "{Row} {do} as well: {value}.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.study.plans import PLANS
 
@@ -22,32 +22,21 @@ class Subject(NamedTuple):
         return self.name[0].upper() + self.name[1:]
 
 
-def is_in_units(row: Row | None) -> bool:
-    """Whether a plan weighs the losses in gradient units."""
-    weighting = None if row is None else row.chosen.weighting
-    return weighting is not None and weighting.measures
+#: What the rules of this package are called.
+RULES = {"CompositeLoss": "the paper's rule", "BalancedLoss": "gradient balance"}
 
 
-def goes_back(row: Row | None) -> TypeGuard[Row]:
-    """Whether a plan trains some steps several times, as halving does."""
-    weighting = None if row is None else row.chosen.weighting
-    return weighting is not None and weighting.goes_back
-
-
-def weights_of(row: Row | None) -> str:
-    """What the weights of a one-shot plan are called."""
-    if goes_back(row):
-        return f"weights of {row.plan}"
-    return "weights in gradient units" if is_in_units(row) else "learned weights"
+def rule_name(row: Row | None) -> str:
+    """Return what the rule of a plan is called."""
+    rule = None if row is None else row.chosen.rule
+    return "a rule" if rule is None else RULES.get(rule.name, rule.name.rpartition(":")[2])
 
 
 def subject_of(summary: Summary, row: Row) -> Subject:
     name = base_name(row.plan)
     plural, single = ("do", "have", "are"), ("does", "has", "is")
-    if row is summary.one_shot and not goes_back(row):
-        return Subject(f"one run with {weights_of(row)}", *single)
-    if row.kind == "learned":
-        return Subject(f"one run of {row.plan}", *single)
+    if row.kind == "rule":
+        return Subject(_one_run(summary, row), *single)
     if row.kind == "peer":
         return Subject(f"{PLANS[name].about.partition(' (')[0]} ({row.plan})", *single)
     if name == "uniform":
@@ -55,6 +44,13 @@ def subject_of(summary: Summary, row: Row) -> Subject:
     if name == "base":
         return Subject("the base term alone", *single)
     return Subject(f"the fixed weights {row.chosen.label}", *plural)
+
+
+def _one_run(summary: Summary, row: Row) -> str:
+    """Name a rule's training, with the plan where several have the same rule."""
+    name = rule_name(row)
+    alike = [other for other in summary.rows if other.kind == "rule" and rule_name(other) == name]
+    return f"one run of {name}" + (f" ({row.plan})" if len(alike) > 1 else "")
 
 
 def unit_of(summary: Summary) -> str:

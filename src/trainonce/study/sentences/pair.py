@@ -31,7 +31,7 @@ def case_of(summary: Summary, one: Row, other: Row) -> str:
 
 def is_same(one: Row, other: Row) -> bool:
     """Whether two plans chose the same weights, and so share their trials."""
-    return one.chosen.weighting is not None and one.chosen.weighting == other.chosen.weighting
+    return one.chosen.rule is not None and one.chosen.rule == other.chosen.rule
 
 
 class Pair(NamedTuple):

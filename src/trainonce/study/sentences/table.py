@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 from trainonce.study.plans import SINGLE
-from trainonce.study.sentences.branches import branches
-from trainonce.study.sentences.names import goes_back, is_in_units, missing_seeds
+from trainonce.study.sentences.names import missing_seeds
 from trainonce.study.sentences.numbers import (
     amount,
     decimal_places,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainonce.study.summary import Outcome, Row, Summary
 
 REFERENCE, OTHER_SEEDS = " *", " +"  # marks behind the names of plans
-APART = 0.05  # weights that differ more over seeds are shown as a range
+APART = 1.1  # ratios that differ over seeds by more than this factor are shown as a range
 
 
 def text_table(summary: Summary) -> str:
@@ -49,7 +49,7 @@ def table(summary: Summary) -> list[list[str]]:
     task, decimals = summary.task, decimal_places(summary)
     metric = f"{task.metric}, {task.unit}" if task.unit else task.metric
     head = ["plan", f"{task.report} {metric}", "difference [95 %]", "beaten by", "trainings", "seconds"]
-    rows = [[*head, f"{task.select} {metric}", "weights"]]
+    rows = [[*head, f"{task.select} {metric}", "ratios"]]
     for row in (*summary.ranked, *summary.without_result):
         beaten = "" if row.beaten_by is None else f"{row.beaten_by} of {summary.reference_size}"
         rows.append(
@@ -61,7 +61,7 @@ def table(summary: Summary) -> list[list[str]]:
                 times(row.cost),
                 f"{row.seconds:.1f}",
                 number(row.chosen.select_mean, decimals) if row.chosen.select else "",
-                weights_cell(row.chosen),
+                ratios_cell(row.chosen),
             ]
         )
     return rows
@@ -71,49 +71,52 @@ def _mark(summary: Summary, row: Row) -> str:
     return (REFERENCE if row is summary.reference else "") + (OTHER_SEEDS if summary.has_other_seeds(row) else "")
 
 
-def weights_cell(outcome: Outcome) -> str:
-    """The last weights: their means, or their range where they differ over the seeds, and their sum if it is not 1."""
-    found = [record.weights for record in outcome.records.values() if record.weights]
-    columns = list(zip(*found, strict=True))
-    text = " : ".join(_range(column) for column in columns)
-    totals = [record.total for record in outcome.records.values() if record.weights]
-    return text if not totals or all(total == 1 for total in totals) else f"{text} (sum {_range(totals)})"
+def ratios_cell(outcome: Outcome) -> str:
+    """Show the last ratios: their medians, or their ranges where they differ over the seeds."""
+    found = [record.ratios for record in outcome.records.values() if record.coefficients]
+    return " : ".join(_range(column) for column in zip(*found, strict=True))
 
 
 def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
-    return f"{low:.2f} to {high:.2f}" if high - low > APART else f"{sum(values) / len(values):.2f}"
+    if high > APART * low:
+        return f"{low:.2g} to {high:.2g}"
+    return f"{statistics.median(values):.3g}"
 
 
-def weights_line(weights: Sequence[float], terms: Sequence[str]) -> str:
-    return f"weights: {name_weights(weights, terms)}"
+def ratios_line(ratios: Sequence[float], terms: Sequence[str]) -> str:
+    return f"ratios: {name_ratios(ratios, terms)}"
 
 
-def name_weights(weights: Sequence[float], terms: Sequence[str]) -> str:
-    """The weights by the names of their terms."""
-    return ", ".join(f"{term} {weight:.4g}" for term, weight in zip(terms, weights, strict=True))
+def name_ratios(ratios: Sequence[float], terms: Sequence[str]) -> str:
+    """Name the ratios by their terms.
+
+    >>> name_ratios((1.0, 0.25), ("ce", "invariance"))
+    'ce 1, invariance 0.25'
+    """
+    return ", ".join(f"{term} {ratio:.4g}" for term, ratio in zip(terms, ratios, strict=True))
 
 
 # Notes
 
 
 def notes(summary: Summary) -> list[str]:
-    """What stands below the table: the reference, the learned weights, and what a reader must know."""
-    found, ours = [], summary.one_shot
+    """What stands below the table: the reference, the ratios that rules have found, and what a reader must know."""
+    found = []
     if summary.reference is not None:
         chosen = summary.reference.chosen
         found.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
-    if ours is not None and ours.chosen.weights:
-        what = "weights of the raw losses, found in gradient units" if is_in_units(ours) else "learned weights"
-        what += f" by {ours.plan}" if goes_back(ours) else ""
-        found.append(f"{what}: {name_weights(ours.chosen.weights, summary.task.terms)}")
+    found += [
+        f"{row.plan} ends with the ratios {name_ratios(row.chosen.ratios, summary.task.terms)}"
+        for row in summary.rows
+        if row.kind == "rule" and row.chosen.ratios
+    ]
     return [*found, *notices(summary)]
 
 
 def notices(summary: Summary) -> list[str]:
-    """What a reader of the table must know: other seeds, outliers, what halving chose, controls that are left out."""
-    seeds = [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary)]
-    return [*seeds, *branches(summary), *left_out(summary)]
+    """What a reader of the table must know: other seeds, outliers, controls that are left out."""
+    return [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary), *left_out(summary)]
 
 
 def other_seeds(summary: Summary) -> list[str]:
@@ -162,7 +165,7 @@ def left_out(summary: Summary) -> list[str]:
     """A sentence for each control that cannot be trained in some seeds, since the run that it needs has diverged."""
     found = [(row.plan, row.chosen.left_out) for row in summary.rows if row.chosen.left_out]
     return [
-        f"{plan} is left out in {_seeds(seeds)}: the weights of the one-shot run{'s' * (len({*seeds.values()}) > 1)} "
+        f"{plan} is left out in {_seeds(seeds)}: the coefficients of the run{'s' * (len({*seeds.values()}) > 1)} "
         f"of {_seeds(seeds.values())} diverged."
         for plan, seeds in found
     ]

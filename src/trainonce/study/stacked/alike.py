@@ -1,4 +1,4 @@
-"""Whether the functions of two seeds do the same: a stack calls those of its first seed for all of them."""
+"""Check that the functions of two seeds do the same: a stack calls those of its first seed for all of them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ def check(first: Stackable, other: Stackable, terms_of: Callable[..., Tensor], d
         _compare("metrics", first.metrics(model, data), other.metrics(same, data))
         if first.report is not None and other.report is not None:
             _compare("report", first.report(model, data), other.report(same, data))
+        if first.validation is not None and other.validation is not None:
+            _compare(
+                "validation", {"": first.validation(model, data, drawn)}, {"": other.validation(same, data, drawn)}
+            )
 
 
 def _compare(name: str, one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:

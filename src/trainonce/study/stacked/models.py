@@ -1,4 +1,4 @@
-"""S seeds times P weightings of a model as one: parameters and buffers ``(S, P, ...)``, data and draws ``(S, ...)``."""
+"""S seeds times P rules of a model as one: parameters and buffers ``(S, P, ...)``, data and draws ``(S, ...)``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MASK = "mask"
 
 
 class MaskedDropout(nn.Module):
-    """Dropout whose random part is given: a buffer for each call of a step, the same for all weightings of a seed."""
+    """Dropout whose random part is given: a buffer for each call of a step, the same for all rules of a seed."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Random(NamedTuple):
 
 
 class StackedModel:
-    """The models of all seeds, repeated for each weighting."""
+    """The models of all seeds, repeated for each rule."""
 
     def __init__(self, models: Sequence[nn.Module], points: int, device: torch.device, dtype: torch.dtype | None):
         self._device, self._dtype = device, dtype

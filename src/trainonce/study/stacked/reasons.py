@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from trainonce.optim import SGDW
 from trainonce.study import layout
+from trainonce.study.stacked.kinds import KINDS
 from trainonce.study.stacked.stackable import find
-from trainonce.study.weightings import Fixed, Learned
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ BY_ENTRY = (
     torch.optim.RMSprop,
     SGDW,
 )
+#: Whether the task has a validation loss, only its training function knows.
+NO_VALIDATION = "a balance is aligned by a validation loss, which the parts of the task lack; travel=0 does without"
 _RANDOM = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU)
 
 
@@ -53,14 +55,8 @@ def of_job(job: Job) -> str | None:
     """Why this trial cannot be stacked although its task can."""
     if job.search is not None:
         return "a search needs the results of earlier trials, or stops trials early"
-    weighting = job.weighting
-    if type(weighting) is Fixed:
-        return None
-    if type(weighting) is not Learned:
-        return f"weightings of the kind {getattr(weighting, 'kind', '?')!r} train one by one"
-    if weighting.measures and (weighting.drift or weighting.signal == "loss"):
-        return "exponents that move in gradient units train one by one"
-    return None
+    assert job.rule is not None
+    return None if job.rule.name in KINDS else f"the rule {job.rule.name!r} trains one by one"
 
 
 def of_folder(folder: Path) -> str | None:

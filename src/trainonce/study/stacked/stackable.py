@@ -1,4 +1,4 @@
-"""What a task gives, beside its training function, so that many of its trials can be trained at once."""
+"""Stackable: the parts of a task, beside its training function, from which many of its trials are trained at once."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ class Stackable:
     :param data: Tensors that stay the same, for ``losses`` and ``metrics``.
     :param report: What ``trial.report`` is given, by name, as tensors; called in eval mode.
     :param report_every: After how many steps each time.
+    :param validation: What ``trial.criterion(validation=...)`` is given: one loss of the model, ``data`` and what was
+        drawn, called in eval mode. Without it a balance with alignment is not stacked.
     """
 
     model: nn.Module
@@ -53,6 +55,7 @@ class Stackable:
     data: Tensors = dataclasses.field(default_factory=dict)
     report: Callable[[nn.Module, Tensors], Tensors] | None = None
     report_every: int = 0
+    validation: Callable[[nn.Module, Tensors, Tensors], Tensor] | None = None
 
 
 #: What makes the parts of a seed, from the seed and the task's settings.

@@ -1,7 +1,7 @@
 """The store of a study: a folder with one line per finished trial, written so that no crash spoils what is there.
 
 :mod:`trainonce.study.layout` names its files. A trial is known by its key, a hash of the task's source and settings,
-the weighting and the seed.
+the rule and the seed.
 """
 
 from trainonce.study.store.folder import DamagedStore as DamagedStore

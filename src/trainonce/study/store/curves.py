@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POINTS = 250  # of a curve, at most
-FORMAT = 1
+FORMAT = 2  # 1 had other columns
 HEAD = "trainonce_curves"
 
 #: The columns of a :class:`~trainonce.History`, thinned; ``rows`` says how many rows each value is the mean of.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
-from trainonce.study.record import NEWEST, NewerFormatError, Record, as_json, check_format, format_of
+from trainonce.study.record import FORMAT, NewerFormatError, Record, as_json, check_format
 from trainonce.study.store import curves, lines, locks, plans, sole_driver
 
 if TYPE_CHECKING:
@@ -171,9 +171,7 @@ class Store:
         """Replace the manifest in one move."""
         partial = self.manifest.with_suffix(f".part{os.getpid()}")
         short = [plans.shorten(plan) for plan in content.get("plans", ())]
-        points = (point for plan in short for point in plan.get("points", ()))
-        written = NEWEST if any(map(plans.is_short, short)) else format_of(points)
-        whole = {"format": written, **{k: v for k, v in content.items() if k != "format"}}
+        whole = {"format": FORMAT, **{k: v for k, v in content.items() if k != "format"}}
         try:
             partial.write_text(json.dumps(whole | {"plans": short}, indent=1) + "\n", encoding="utf-8")
             partial.replace(self.manifest)

@@ -79,11 +79,13 @@ def elsewhere(monkeypatch):
 
 
 def test_trials_elsewhere_find_the_same_numbers_and_send_their_files(tmp_path):
-    plans = ["one-shot", "replay", "asha(trials=3)"]  # which need another trial's history, and earlier records
+    plans = ["yoto", "replay", "asha(trials=3)"]  # which need another trial's history, and earlier records
     here, there = (study(tmp_path / name, plans=plans, steps=27) for name in ("here", "there"))
     here.run(workers=0, show=False)
     there.run(executor="elsewhere", workers=1, show=False)
-    found = [{r.key: (r.status, r.metrics, r.weights, r.reports) for r in records(s.store.path)} for s in (here, there)]
+    found = [
+        {r.key: (r.status, r.metrics, r.coefficients, r.reports) for r in records(s.store.path)} for s in (here, there)
+    ]
     assert found[0] == found[1]
     assert found[0].keys() == keys_of(here)
     for key in keys_of(here):

@@ -36,14 +36,16 @@ class Assignment:
 
     def move(self, origin: Path, place: Path) -> Assignment:
         """The same for a machine where the files of the folder ``origin`` lie in ``place``."""
-        return dataclasses.replace(self, sent=self.sent.move(origin, place))
+        rule = None if self.job.rule is None else self.job.rule.move(origin, place)
+        job = dataclasses.replace(self.job, rule=rule)
+        return dataclasses.replace(self, sent=self.sent.move(origin, place), job=job)
 
 
 def train(assignment: Assignment, folder: Path, source: Path | None = None, notify: Notify | None = None) -> Event:
     """Train a trial in this process, and return the event it ends with: ``end`` with its record, or ``stop``.
 
     :param folder: Of the trial, of this worker alone. A checkpoint that is there is where the trial goes on.
-    :param source: A folder with the history that the weighting needs, where ``job.source`` names a trial.
+    :param source: A folder with the history that the rule needs, where ``job.source`` names a trial.
     """
     if assignment.version != trainonce.__version__:
         return Event(

@@ -1,6 +1,6 @@
 """The folder in which a worker trains a trial, and how its files get there and back.
 
-It has the layout of a store with this trial alone, and the history of another where the weighting needs one. So a file
+It has the layout of a store with this trial alone, and the history of another where the rule needs one. So a file
 has the same path from either folder.
 """
 
@@ -50,7 +50,7 @@ def pieces_for(job: Job, store: Store) -> Iterator[Piece]:
 
 
 def source_pieces(job: Job, store: Store) -> Iterator[Piece]:
-    """The history of another trial, where the weighting needs one: for all processes that train the trial."""
+    """The history of another trial, where the rule needs one: for all processes that train the trial."""
     if job.source is not None:
         yield from pieces.cut(store.path, f"{trial_path(job.source)}/{layout.HISTORY}")
 
