@@ -42,7 +42,7 @@ help:
 demo: .venv/ready
 	@$(BIN)/trainonce compare digits --out out/demo
 
-CORE := $(filter-out tests/test_examples.py,$(wildcard tests/test_*.py)) tests/health tests/units $(wildcard src/trainonce/*.py) src/trainonce/health src/trainonce/units
+CORE := $(filter-out tests/test_examples.py,$(wildcard tests/test_*.py)) tests/health tests/balance $(wildcard src/trainonce/*.py) src/trainonce/health src/trainonce/balance
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not slow and not dist and not gpu" $(CORE)

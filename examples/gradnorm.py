@@ -49,8 +49,10 @@ class GradNorm(trainonce.LossWeighting):
         self.measured += 1
 
     def norm(self, loss, places):
-        found = torch.autograd.grad(loss, places, retain_graph=True, allow_unused=True)
-        return sum(g.float().square().sum() for g in found if g is not None) ** 0.5
+        if not places:
+            raise ValueError("GradNorm needs parameters or tensors to measure at: pass at=...")
+        found = torch.autograd.grad(loss, places, retain_graph=True)
+        return sum(g.float().square().sum() for g in found) ** 0.5
 
     @torch.no_grad()
     def after_step(self, skipped):

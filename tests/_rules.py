@@ -98,6 +98,25 @@ def gradnorm(net: Net, terms: Sequence[str], **options: Any) -> Any:
     return GradNorm(terms, at=net.body[2].parameters(), **options)
 
 
+class Uncertainty(trainonce.LossWeighting):
+    """Kendall et al. (2018): the sum of exp(-s) l + s."""
+
+    def __init__(self, terms: Any, **options: Any) -> None:
+        super().__init__(terms, **options)
+        self.add_trainable("log_variances", 0.5)
+
+    def weigh(self) -> Tensor:
+        return torch.exp(-self.live("log_variances"))
+
+    def combine(self, batch: Any) -> Tensor:
+        there = slice(None) if batch.present is None else batch.present.indices
+        return super().combine(batch) + self.live("log_variances")[there].sum()
+
+
+def uncertainty(net: Net, terms: Sequence[str], **options: Any) -> Any:
+    return Uncertainty(terms, **options)
+
+
 RULES = {
     "paper": paper,
     "balance": balance,
@@ -106,9 +125,26 @@ RULES = {
     "fixed": fixed,
     "replay": replay,
     "gradnorm": gradnorm,
+    "uncertainty": uncertainty,
 }
-TRAINED = ("paper", "gradnorm")  # those with a group in the optimizer
-GRAPHED = ("paper", "fixed", "replay")  # those that measure nothing: one graph
+ADDS = ("uncertainty",)  # those whose sum has more than the weighted losses
+
+
+@functools.cache
+def trained_by(rule: str) -> str:
+    """The name of what the optimizer trains; empty where it trains nothing."""
+    return RULES[rule](Net(), TERMS).trainable or ""
+
+
+@functools.cache
+def observes(rule: str) -> bool:
+    """Whether the rule looks at the losses, or their gradients, before a sum."""
+    return type(RULES[rule](Net(), TERMS)).observe is not trainonce.LossWeighting.observe
+
+
+def moves(rule: str) -> bool:
+    """Whether training changes its coefficients."""
+    return observes(rule) or RULES[rule](Net(), TERMS).follows_steps
 
 
 class Loop:

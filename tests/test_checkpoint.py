@@ -147,7 +147,7 @@ def test_exponents_without_an_entry_per_term_are_refused():
 def test_a_model_from_before_the_criterion_existed():
     old = nn.ModuleDict({"net": nn.Linear(2, 2)}).state_dict()
     model = nn.ModuleDict({"net": nn.Linear(2, 2), "criterion": CompositeLoss(TERMS, init=0.3)})
-    with pytest.warns(health.NoSavedState, match="nothing for the CompositeLoss 'criterion'.*start from init"):
+    with pytest.warns(health.NoSavedState, match="nothing for the CompositeLoss 'criterion'.*begins at its start"):
         model.load_state_dict(old)
     assert torch.equal(model["net"].weight, old["net.weight"])
     assert model["criterion"].exponents.tolist() == pytest.approx([math.log(0.3)] * 3)

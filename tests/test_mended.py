@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import math
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from _rules import RULES, TERMS, Loop, Net, balance, batch, given, same, validation_of
+from _rules import RULES, TERMS, Loop, Net, balance, batch, given, same
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -142,6 +143,183 @@ def test_a_balance_that_is_not_attached_does_not_count_calls() -> None:
     assert (criterion.step, criterion._places.measured, warned) == (0, 1, ["NotAttached"])
 
 
+def test_a_balance_outlives_its_optimizer() -> None:
+    """As where a loop makes a new one: what it then lacks is a step."""
+    loop = Loop(balance, sgd()).run(range(3))
+    loop.optimizer = sgd()(loop.net.parameters())
+    gc.collect()
+    assert not loop.attachment.has_optimizer
+    loop.run(range(3, 6))
+    assert loop.criterion.step == 3
+
+
+def test_two_criteria_share_an_optimizer() -> None:
+    optimizer = sgd(0.01)(Net().parameters())
+    groups = [attach(optimizer, rule).group for rule in (CompositeLoss(TERMS, lr=0.1), CompositeLoss(TERMS))]
+    assert [(group["name"], group["lr"]) for group in groups] == [("loss_weights", 0.1), ("loss_weights_2", 0.01)]
+
+
+def test_what_attach_refuses_it_leaves_as_it_was() -> None:
+    net, criterion = Net(), CompositeLoss(TERMS)
+    rates = [{"params": [*net.parameters(), criterion.exponents], "lr": 0.1}, {"params": [nn.Parameter(torch.ones(1))]}]
+    optimizer = torch.optim.SGD(rates, lr=0.2)
+    with pytest.raises(ValueError, match="different learning rates"):
+        attach(optimizer, criterion)
+    assert any(p is criterion.exponents for p in optimizer.param_groups[0]["params"])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_batch_without_any_term_reaches_one_parameter_at_most(rule: str) -> None:
+    """GradScaler wants one gradient; momentum and weight decay then move that parameter, and no other."""
+    loop = Loop(RULES[rule], functools.partial(torch.optim.AdamW, lr=0.1, weight_decay=0.5)).run(range(3))
+    before = [parameter.detach().clone() for parameter in loop.net.parameters()]
+    loop.run([3], lambda step: TERMS)
+    moved = [p.numel() for p, q in zip(before, loop.net.parameters(), strict=True) if not torch.equal(p, q)]
+    assert moved in ([], [1])
+
+
+def test_micro_batches_with_terms_of_their_own_are_all_measured() -> None:
+    """Each in the steps that measure, though none of them is in every first micro-batch."""
+    net, criterion = Net(), BalancedLoss(TERMS)
+    optimizer = sgd(0.0)(net.parameters())
+    attach(optimizer, criterion)
+    for step in range(40):
+        for lacks in ("size", "far"):
+            losses = net(batch(0))
+            losses["size"] = losses["size"] * (1 if step < 20 else 1000)
+            criterion(losses | {lacks: None}).backward()
+        optimizer.step()
+    whole = BalancedLoss(TERMS)
+    whole(net(batch(0)) | {"size": net(batch(0))["size"] * 1000})
+    torch.testing.assert_close(criterion.ratios(), whole.ratios(), rtol=0.05, atol=0)
+
+
+# What a rule of one's own may get wrong
+
+
+class Own(trainonce.LossWeighting):
+    """Equal weights, and whatever a test adds."""
+
+    def weigh(self) -> Tensor:
+        return torch.ones(len(self.terms))
+
+
+def test_what_is_trained_for_no_term_in_particular() -> None:
+    class Rule(Own):
+        def __init__(self) -> None:
+            super().__init__(TERMS)
+            self.add_trainable("steepness", [1.0, 2.0], per=None)
+
+        def combine(self, batch: Any) -> Tensor:
+            self.coefficients()  # which forgets nothing of the batch
+            return super().combine(batch) * self.live("steepness").sum()
+
+    criterion = Rule()
+    criterion(
+        fit=torch.tensor(2.0, requires_grad=True), far=None, size=torch.tensor(1.0, requires_grad=True)
+    ).backward()
+    assert criterion.steepness.grad.tolist() == [3, 3]
+
+
+def test_reading_coefficients_within_a_call_keeps_absent_terms_at_0() -> None:
+    class Rule(Own):
+        def __init__(self) -> None:
+            super().__init__(TERMS)
+            self.add_trainable("weights", 1.0)
+
+        def combine(self, batch: Any) -> Tensor:
+            self.coefficients()
+            return super().combine(batch) + self.live("weights").sum()
+
+    criterion = Rule()
+    criterion(
+        fit=torch.tensor(2.0, requires_grad=True), far=None, size=torch.tensor(1.0, requires_grad=True)
+    ).backward()
+    assert criterion.weights.grad.tolist() == [1, 0, 1]
+
+
+def test_coefficients_are_a_copy() -> None:
+    class Rule(Own):
+        def __init__(self) -> None:
+            super().__init__(TERMS)
+            self.add_state("kept", 1.0)
+
+        def weigh(self) -> Tensor:
+            return self.kept
+
+    criterion = Rule()
+    before = criterion.coefficients()
+    criterion.kept.fill_(5.0)
+    assert before.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("weigh", "found"),
+    [
+        (lambda self: torch.ones(2), r"shape \(2,\)"),
+        (lambda self: torch.ones(3, 1), r"shape \(3, 1\)"),
+        (lambda self: [1.0, 1.0, 1.0], "list"),
+    ],
+)
+def test_coefficients_of_a_wrong_shape_are_refused_by_attach(weigh: Any, found: str) -> None:
+    rule = type("Rule", (Own,), {"weigh": weigh})
+    with pytest.raises(TypeError, match=rf"Rule.weigh\(\) must return a tensor of shape \(3,\), .*got {found}."):
+        attach(sgd()(Net().parameters()), rule(TERMS))
+
+
+@pytest.mark.parametrize(
+    ("declare", "error"),
+    [
+        (lambda rule: rule.add_state("kept", 1.0, per="terms"), "per='terms'; there are 'term', 'auxiliary' and None"),
+        (lambda rule: rule.add_state("kept", [1.0, 2.0]), "kept needs 3 values, one per term"),
+        (lambda rule: rule.add_state("scale", 1.0), "has an attribute 'scale' already"),
+        (lambda rule: rule.add_count("terms", 0), "has an attribute 'terms' already"),
+        (lambda rule: rule.add_count("seen", 0.5), "counts on the host, in whole numbers; got 0.5"),
+        (lambda rule: rule.steer(torch.ones(()), torch.ones(3)), "trains nothing that could be steered"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused(declare: Any, error: str) -> None:
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=f"Own.*{error}"):
+        declare(Own(TERMS))
+
+
+def test_columns_have_names_of_their_own() -> None:
+    rule = type("Rule", (Own,), {"columns": lambda self: {"coefficient": torch.ones(3)}})
+    with pytest.raises(ValueError, match=r"Rule.columns\(\) returns 'coefficient', which every rule shows"):
+        rule(TERMS).log_dict()
+
+
+def test_a_rule_observes_once_a_step() -> None:
+    """So its coefficients stay within a step, which a history holds one row of."""
+    seen: list[int] = []
+    rule = type("Rule", (Own,), {"observe": lambda self, batch: seen.append(1)})
+    Loop(lambda net, terms: rule(terms)).run(range(5), micro=4)
+    assert len(seen) == 5
+
+
+def test_gradnorm_says_where_it_cannot_measure() -> None:
+    loop = Loop(RULES["gradnorm"])
+    twin = copy.deepcopy(loop.criterion)
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):  # at parameters of its own
+        twin(loop.losses(0))
+    with pytest.raises(ValueError, match="GradNorm needs parameters or tensors to measure at"):
+        type(twin)(TERMS)(loop.losses(0))
+
+
+# Settings are the constructor's, whatever a checkpoint holds
+
+
+def test_fixed_weights_are_not_loaded() -> None:
+    criterion = FixedLoss({"a": 1, "b": 5})
+    criterion.load_state_dict(FixedLoss({"a": 1, "b": 0.1}).state_dict())
+    assert criterion.coefficients().tolist() == [1, 5]
+
+
+def test_names_and_weights_are_told_apart() -> None:
+    with pytest.raises(TypeError, match=r"got a dict.*init=\{...\}"):
+        CompositeLoss({"a": 1, "b": 0.1})
+
+
 # A validation loss leaves no trace
 
 
@@ -207,6 +385,51 @@ def test_a_validation_loss_that_fails_leaves_the_modes_as_they_were() -> None:
     assert torch.equal(net.body[4].running_mean, before)
 
 
+@pytest.mark.parametrize("eval_mode", [True, False])
+def test_a_validation_loss_may_set_modes_itself(eval_mode: bool) -> None:
+    net = Noisy()
+
+    def validation() -> Tensor:
+        net.eval()
+        found = net(batch(0))["fit"]
+        net.train()
+        return found
+
+    BalancedLoss(TERMS, validation=validation, eval_mode=eval_mode)(net(batch(1)))
+    assert all(module.training for module in net.modules() if module is not net.still)
+
+
+def test_a_validation_loss_may_call_the_criterion() -> None:
+    net = Net()
+    criterion = BalancedLoss(TERMS, eval_mode=False)
+    criterion.validation = lambda: criterion(net(batch(0)))
+    criterion(net(batch(1)))
+    assert criterion._places.measured == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile's, of global hooks
+def test_a_compiled_model_has_a_validation_loss() -> None:
+    def run(compile_model: bool) -> list[Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        net = Net()
+        model = torch.compile(net, backend="aot_eager") if compile_model else net
+        criterion = BalancedLoss(TERMS, steps=12, validation=lambda: model(batch(900))["fit"])
+        optimizer = sgd(0.01)(net.parameters())
+        attach(optimizer, criterion)
+        for number in range(12):
+            optimizer.zero_grad()
+            criterion(model(batch(number))).backward()
+            optimizer.step()
+        assert net.training
+        return [*net.parameters(), criterion.alignment]
+
+    for one, other in zip(run(True), run(False), strict=True):
+        torch.testing.assert_close(one, other)
+    torch._dynamo.reset()
+
+
 # In other people's frameworks
 
 
@@ -229,6 +452,13 @@ def test_losses_may_be_a_subclass_of_tensor(rule: str) -> None:
         call=lambda losses: labelled.criterion({t: loss.as_subclass(LabelTensor) for t, loss in losses.items()}),
     )
     assert same(plain.numbers(), labelled.numbers())
+
+
+def test_a_validation_loss_may_be_a_subclass_of_tensor() -> None:
+    net = Net()
+    criterion = BalancedLoss(TERMS, validation=lambda: net(batch(0))["fit"].as_subclass(LabelTensor))
+    criterion(net(batch(1)))
+    assert criterion.square.isfinite()
 
 
 def test_validation_under_enable_grad_is_not_measured() -> None:
@@ -409,4 +639,3 @@ def test_frozen_before_the_first_measurement_it_is_measured_once(rule: str) -> N
     assert torch.equal(loop.criterion.coefficients(), first)
     assert (first[1:] != 1).all()
     assert (first > 0).all()
-    assert validation_of(loop.net)().isfinite()

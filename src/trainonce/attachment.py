@@ -64,7 +64,7 @@ def attach(
     criterion = _unwrap(criterion)
     _check_criterion(optimizer, criterion)
     name = None if criterion.frozen and param_groups.cannot_train(optimizer) else criterion.trainable
-    param_groups.check_optimizer(optimizer, None if name is None else getattr(criterion, name))
+    param_groups.check_optimizer(optimizer, name, None if name is None else getattr(criterion, name))
     if isinstance(history, (str, os.PathLike)):
         history = History(history)
     if history is not None:
@@ -90,6 +90,7 @@ class Attachment:
         self.sync = sync
         self.history = history
         self.steps = 0  # calls of step that reached the optimizer
+        self.repeats = isinstance(optimizer, torch.optim.LBFGS)  # whether a step evaluates the loss several times
         self._index = index
         self._trained: nn.Parameter | None = None if index is None else getattr(criterion, criterion.trainable or "")
         self._pull: Tensor | None = None
@@ -296,10 +297,10 @@ class Attachment:
 
     @property
     def _group(self) -> torch.distributed.ProcessGroup | None:
-        return None if isinstance(self.sync, bool) else self.sync
+        return self.criterion._ranks()[1]
 
     def _is_several(self) -> bool:
-        return self.sync is not False and distributed.is_distributed(self._group)
+        return self.criterion._ranks()[0]
 
     def meet(self) -> None:
         """Give all ranks the first one's state, and average the gradient of what is trained from now on.
@@ -376,3 +377,4 @@ def _check_criterion(optimizer: Optimizer, criterion: object) -> None:
         raise RuntimeError(
             "The criterion is on the meta device. Call to_empty(device=...) and reset_parameters() before attach."
         )
+    criterion.coefficients()  # raises where weigh() does not do what it must

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import torch
 from torch import Tensor, nn
 
 from trainonce import functional
@@ -13,7 +15,7 @@ from trainonce.text import is_number, is_positive, quoted
 from trainonce.weighting import LossWeighting, NonFinite
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from trainonce.terms import Batch
 
@@ -82,6 +84,7 @@ class CompositeLoss(LossWeighting):
 
     exponents: nn.Parameter
     compares_raw = True
+    _zero: Tensor | None = None
 
     def __init__(
         self,
@@ -94,6 +97,11 @@ class CompositeLoss(LossWeighting):
         scale: float = 1.0,
         nonfinite: NonFinite = "propagate",
     ) -> None:
+        if isinstance(terms, Mapping):
+            raise TypeError(
+                "CompositeLoss takes the names of the losses; got a dict. Give the ratios to start from as "
+                "CompositeLoss(terms, init={...}), or hold weights with FixedLoss."
+            )
         super().__init__(terms, scale=scale, nonfinite=nonfinite)
         rule = "a positive number, the starting ratio of a term's coefficient to the base's"
         start = values_by_term("init", self.terms[1:], init, is_positive, rule)
@@ -132,6 +140,15 @@ class CompositeLoss(LossWeighting):
     def weigh(self) -> Tensor:
         mu = self.live("exponents")
         return functional.weights_with(self._base_zero(mu), mu)
+
+    def _base_zero(self, like: Tensor) -> Tensor:
+        """Return the base term's exponent: the same zero every time, for as long as device and dtype stay."""
+        zero = self._zero
+        if zero is None or zero.dtype != like.dtype or zero.device != like.device:
+            zero = like.detach().new_zeros(1)
+            if not torch.compiler.is_compiling():
+                self._zero = zero
+        return zero
 
     def combine(self, batch: Batch) -> Tensor:
         if batch.present is None:

@@ -69,6 +69,7 @@ class Declared(nn.Module):
             with a point are kept in float32 or wider; a tensor of integers stays one.
         :param saved: Whether it is in checkpoints.
         """
+        self._check_free(name)
         self._states[name] = state = State(self._start(name, default, per), per, saved)
         self.register_buffer(name, self._empty(state.start), persistent=saved)
         self._reset(name)
@@ -84,6 +85,7 @@ class Declared(nn.Module):
         """
         if self.trainable is not None:
             raise ValueError(f"A rule trains one vector; {self.kind} declares {self.trainable!r} and {name!r}.")
+        self._check_free(name)
         self.trainable, self.lr = name, lr
         self._states[name] = state = State(self._start(name, default, per), per)
         self.register_parameter(name, nn.Parameter(self._empty(state.start)))
@@ -91,7 +93,11 @@ class Declared(nn.Module):
 
     def add_count(self, name: str, default: int | Sequence[int], *, per: Per = None) -> None:
         """Declare an integer on the host, or with ``per`` a list of them; it becomes an attribute of this name."""
+        self._check_free(name)
         size = self._size(per)
+        given = default if isinstance(default, (list, tuple)) else [default]
+        if not all(isinstance(one, int) for one in given):
+            raise TypeError(f"{self.kind}.{name} counts on the host, in whole numbers; got {default!r}.")
         if isinstance(default, int):
             start: int | list[int] = default if size is None else [default] * size
         else:
@@ -99,8 +105,15 @@ class Declared(nn.Module):
         self._counts[name] = Count(start, per)
         setattr(self, name, start if isinstance(start, int) else list(start))
 
+    def _check_free(self, name: str) -> None:
+        if hasattr(self, name):
+            raise ValueError(f"{self.kind} has an attribute {name!r} already, so it cannot declare one of this name.")
+
     def _size(self, per: Per) -> int | None:
-        return {"term": len(self.terms), "auxiliary": len(self.terms) - 1, None: None}[per]
+        sizes = {"term": len(self.terms), "auxiliary": len(self.terms) - 1, None: None}
+        if per not in sizes:
+            raise ValueError(f"{self.kind} declares per={per!r}; there are 'term', 'auxiliary' and None.")
+        return sizes[per]
 
     def _start(self, name: str, default: object, per: Per) -> Tensor:
         dtype = default.dtype if isinstance(default, Tensor) else torch.float64
@@ -266,7 +279,8 @@ class Declared(nn.Module):
                 f"Missing from the checkpoint: {quoted(t for t in self.terms if t not in saved) or 'none'}; "
                 f"not in this criterion: {quoted(t for t in saved if t not in self.terms) or 'none'}."
             )
-        if saved[0] != self.terms[0]:
+        kinds = [state.per for state in self._states.values()] + [count.per for count in self._counts.values()]
+        if saved[0] != self.terms[0] and "auxiliary" in kinds:
             raise ValueError(
                 f"The checkpoint's base term is {saved[0]!r}; this criterion's is {self.terms[0]!r}. What is saved is "
                 "relative to the base: put the same term first."

@@ -37,7 +37,7 @@ class FixedLoss(LossWeighting):
         if not isinstance(weights, Mapping):
             raise TypeError(f"FixedLoss needs a dict of weights by term, base first; got {type(weights).__name__}.")
         super().__init__(weights, scale=scale, nonfinite=nonfinite)
-        self.add_state("weights", check_weights(self.kind, weights))
+        self.add_state("weights", check_weights(self.kind, weights), saved=False)  # a setting: the constructor's
 
     def weigh(self) -> Tensor:
         return self.weights.clone()  # DistributedDataParallel writes into the buffer before backward
@@ -107,9 +107,10 @@ class Replay(LossWeighting):
 def check_weights(owner: str, weights: Mapping[str, float], *, base_above: bool = False) -> list[float]:
     """Return the weights as floats, or raise an error that names the rule they break."""
     for i, (term, value) in enumerate(weights.items()):
-        least = "above 0" if base_above and i == 0 else "at least 0"
-        if not is_number(value) or not 0 <= value < math.inf or (value == 0 and least == "above 0"):
-            raise ValueError(f"{owner} needs weights of {least}; got {value!r} for {term!r}.")
+        above = base_above and i == 0
+        if not is_number(value) or not 0 <= value < math.inf or (value == 0 and above):
+            rule = "a weight above 0 for the base" if above else "weights of at least 0"
+            raise ValueError(f"{owner} needs {rule}; got {value!r} for {term!r}.")
     values = [float(value) for value in weights.values()]
     if not any(values):
         raise ValueError(f"{owner} needs at least one weight above 0; all are 0.")

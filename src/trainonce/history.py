@@ -279,7 +279,8 @@ class History:
     def __del__(self) -> None:
         # Not in a forked child, such as a data loader's worker: the rows are the parent's to write. And apart from
         # whatever the collector interrupts: it may be torch.compile, tracing with tensors that hold nothing.
-        if getattr(self, "_process", None) == os.getpid() and self.path is not None:
+        ending = os is None  # the interpreter is: what could be written was, at exit
+        if not ending and getattr(self, "_process", None) == os.getpid() and self.path is not None:
             with _disable_current_modes():
                 self.flush()
 
@@ -346,7 +347,7 @@ def column_names(criterion: LossWeighting) -> list[str]:
         trained = readout.names("", terms, criterion._states[criterion.trainable].start)
         found += [f"{kind}{term}" for kind in (singular(criterion.trainable), "empirical", "decay") for term in trained]
         found += ["lr"]
-    return found + [name for kind, row in criterion.columns().items() for name in readout.names(kind, terms, row)]
+    return found + [name for kind, row in criterion._added().items() for name in readout.names(kind, terms, row)]
 
 
 def _lines(names: list[str], steps: range, block: Tensor) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ _CANNOT = {
 }
 
 
-def check_optimizer(optimizer: object, trained: nn.Parameter | None) -> None:
+def check_optimizer(optimizer: object, name: str | None, trained: nn.Parameter | None) -> None:
     """Refuse what is no optimizer, and what cannot hold the vector that is to be trained, with what to do instead."""
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, Optimizer):
@@ -36,7 +36,7 @@ def check_optimizer(optimizer: object, trained: nn.Parameter | None) -> None:
     kind = cannot_train(optimizer)
     if kind is not None:
         raise TypeError(
-            f"{kind} cannot train the exponents: {_CANNOT[kind]}. Call criterion.freeze() first, to go on with the "
+            f"{kind} cannot train the {name}: {_CANNOT[kind]}. Call criterion.freeze() first, to go on with the "
             "weights as they are; or give them an optimizer of their own, for example "
             "torch.optim.AdamW(criterion.parameters(), lr=..., weight_decay=0), attach the criterion to that one and "
             "step both."
@@ -45,7 +45,7 @@ def check_optimizer(optimizer: object, trained: nn.Parameter | None) -> None:
     if not placed and hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         raise RuntimeError(
             "A learning-rate scheduler was built on this optimizer before attach: it would never schedule the "
-            "exponents' group. Call trainonce.attach first, then build the scheduler."
+            f"group of the {name}. Call trainonce.attach first, then build the scheduler."
         )
 
 
@@ -61,15 +61,16 @@ def own_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: floa
     A group from an earlier attach is used again (a copied or resumed optimizer); a parameter that came in with
     ``model.parameters()`` is taken out of the model's group.
     """
+    groups = optimizer.param_groups
+    found = next((i for i, group in enumerate(groups) if _holds_only(group, parameter)), None)
+    new = _new_group(optimizer, parameter, name, lr) if found is None else None  # raises before anything is changed
     _take_out(optimizer, parameter)
-    found = [i for i, group in enumerate(optimizer.param_groups) if _holds_only(group, parameter)]
-    if not found:
-        optimizer.add_param_group(_new_group(optimizer, parameter, name, lr))
-        found = [len(optimizer.param_groups) - 1]
+    if new is not None:
+        optimizer.add_param_group(new)
         _start_adagrad(optimizer, parameter)
     elif lr is not None:
-        optimizer.param_groups[found[0]]["lr"] = _copy_rate(lr)
-    return found[0]
+        groups[found]["lr"] = _copy_rate(lr)  # type: ignore[index]
+    return len(groups) - 1 if found is None else found
 
 
 def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
@@ -98,8 +99,9 @@ def _new_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: flo
 
 
 def _rate_of_model(optimizer: Optimizer) -> float | Tensor:
-    """Return the learning rate of all groups, or raise where they differ."""
-    rates: list[float | Tensor | None] = [group.get("lr") for group in optimizer.param_groups]
+    """Return the learning rate of all groups of the model, or raise where they differ."""
+    of_model = [group for group in optimizer.param_groups if not str(group.get("name", "")).startswith(NAME)]
+    rates: list[float | Tensor | None] = [group.get("lr") for group in of_model or optimizer.param_groups]
     if rates[0] is None:
         raise ValueError(f"{type(optimizer).__name__} has no learning rate: give the rule one, as lr=... of its own.")
     known = {as_number(rate) for rate in rates}

@@ -31,7 +31,7 @@ NonFinite = Literal["propagate", "skip", "raise"]
 class CallState:
     """What a criterion knows of its last call; apart from the module, whose attributes are slow to set."""
 
-    __slots__ = ("evaluated", "idle", "inside", "last", "observed", "patterns", "present", "tally", "training", "zero")
+    __slots__ = ("evaluated", "idle", "inside", "last", "observed", "patterns", "present", "tally", "training")
 
     def __init__(self) -> None:
         self.last: Values | None = None  # the losses of the last training call; every call makes a new object
@@ -43,7 +43,6 @@ class CallState:
         self.observed = False  # whether it has called the criterion
         self.tally: Tally | None = None
         self.patterns = Patterns()
-        self.zero: Tensor | None = None
 
 
 class LossWeighting(Declared):
@@ -72,8 +71,8 @@ class LossWeighting(Declared):
     version: ClassVar[int] = 1
     #: What :meth:`pull` is multiplied by, besides the learning rate.
     decay: float = 1.0
-    #: Whether :meth:`observe` is called while the rule is frozen, too.
-    observes_frozen: ClassVar[bool] = False
+    #: Whether :meth:`observe` is called while the rule is frozen, too, and at every micro-batch of a step.
+    observes_always: ClassVar[bool] = False
     #: Whether losses of other scales get other coefficients for that alone, which a warning says.
     compares_raw: ClassVar[bool] = False
 
@@ -108,9 +107,9 @@ class LossWeighting(Declared):
     def observe(self, batch: Batch) -> None:
         """Update the state before the sum of a training call; ``batch.given`` are the losses with their graphs.
 
-        It is called in training mode with gradients on, unless the rule is frozen, outside of any compiled graph, and
-        once within a step that calls a closure several times. On several ranks every rank calls it, whatever its batch
-        lacks, and what it writes must be equal on all of them: take it through :meth:`mean`.
+        It is called once a step, at the first call in training mode with gradients on, unless the rule is frozen, and
+        outside of any compiled graph. On several ranks every rank calls it, whatever its batch lacks, and what it
+        writes must be equal on all of them: take it through :meth:`mean`.
         """
 
     def pull(self) -> Tensor | None:
@@ -136,8 +135,8 @@ class LossWeighting(Declared):
     def live(self, name: str) -> Tensor:
         """Return what is trained, whole and in float32 or wider, so that the sum's gradient reaches it.
 
-        The gradient is exactly zero where a term is absent or the rule is frozen, so that every rank has one to
-        average; and it is that of the sum without the scale.
+        The gradient is exactly zero where a term is absent (of what is kept per term) or the rule is frozen, so that
+        every rank has one to average; and it is that of the sum without the scale.
         """
         value: Tensor = self._parameters[name]  # type: ignore[assignment]
         if type(value) is not nn.Parameter:
@@ -147,7 +146,7 @@ class LossWeighting(Declared):
             value = value.float()
         if self._frozen:
             value = value.detach() + 0 * value
-        elif self._call.present is not None:
+        elif self._call.present is not None and self._states[name].per is not None:
             mask = self._call.present.mask
             value = torch.where(mask[1:] if self._states[name].per == "auxiliary" else mask, value, value.detach())
         if self.scale != 1.0:
@@ -164,7 +163,8 @@ class LossWeighting(Declared):
 
         Unlike a ``.grad`` set by hand it goes through accumulation, GradScaler and the mean over ranks.
         """
-        assert self.trainable is not None
+        if self.trainable is None:
+            raise RuntimeError(f"{self.kind} trains nothing that could be steered: call add_trainable first.")
         value = self.live(self.trainable)
         return total + (gradient.detach() * (value - value.detach())).sum()
 
@@ -226,26 +226,27 @@ class LossWeighting(Declared):
     def _train(self, batch: Batch) -> None:
         """Do what a training call does besides summing; nothing is copied to the host."""
         call = self._call
-        if torch.compiler.is_compiling():
-            if type(self).observe is not LossWeighting.observe:
-                self._observe(batch)
-        else:
-            call.training += 1
-            call.idle += 1
-            if call.training == 1 or call.idle in watch.CALLS:
-                watch.check_calls(self)
-            self._observe_now(batch)
+        if not torch.compiler.is_compiling():
+            self._take_call(batch)
+        elif type(self).observe is not LossWeighting.observe:
+            self._take_call_eagerly(batch)
         call.last = Values(batch.losses.detach(), batch.present)
         if call.tally is not None:
             call.tally.add(call.last, fresh=self.trainable is None or getattr(self, self.trainable).grad is None)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _observe(self, batch: Batch) -> None:
-        self._observe_now(batch)
+    def _take_call_eagerly(self, batch: Batch) -> None:
+        self._take_call(batch)
 
-    def _observe_now(self, batch: Batch) -> None:
+    def _take_call(self, batch: Batch) -> None:
+        """Count the call, check what is due, and let the rule observe; outside of any compiled graph."""
         call = self._call
-        if (self._frozen and not self.observes_frozen) or (call.inside and call.observed):
+        call.training += 1
+        call.idle += 1
+        if call.training == 1 or call.idle in watch.CALLS:
+            watch.check_calls(self)
+        later = call.idle > 1 and self._attachment is not None  # calls of the same step
+        if (call.inside and call.observed) or ((later or self._frozen) and not self.observes_always):
             return
         call.observed = True
         self.observe(batch)
@@ -253,8 +254,8 @@ class LossWeighting(Declared):
     def _sum_nothing(self, training: bool, places: tuple[Tensor, ...]) -> Tensor:
         """Return the loss of a batch from which nothing can be learned: a zero that backward and GradScaler accept.
 
-        It reaches what the optimizer trains where others would wait for a gradient: DistributedDataParallel on other
-        ranks, and GradScaler where the rule trains nothing itself.
+        It reaches what others would wait for the gradient of: on other ranks DistributedDataParallel, of all that the
+        optimizer trains; and GradScaler, of any of it, where the rule trains nothing itself.
         """
         device = self._device() or torch.get_default_device()
         none = torch.zeros(0, device=device)
@@ -265,7 +266,8 @@ class LossWeighting(Declared):
         own = None if self.trainable is None else getattr(self, self.trainable)
         reached = [] if own is None or not own.requires_grad else [own]
         if attachment is not None and (own is None or self._ranks()[0]):
-            reached = [p for p in attachment.model_parameters() if p.requires_grad] + reached
+            model = [p for p in attachment.model_parameters() if p.requires_grad]
+            reached = (model if self._ranks()[0] else sorted(model, key=Tensor.numel)[:1]) + reached
         if not training or not reached:
             return torch.zeros((), device=device, requires_grad=torch.is_grad_enabled())
         # The exponents' part is made last: autograd runs it first, as in a batch with losses, so that ranks agree.
@@ -311,23 +313,23 @@ class LossWeighting(Declared):
                     return tensor.device
         return None
 
-    def _base_zero(self, like: Tensor) -> Tensor:
-        """Return the base term's exponent: the same zero every time, for as long as device and dtype stay."""
-        zero = self._call.zero
-        if zero is None or zero.dtype != like.dtype or zero.device != like.device:
-            zero = like.detach().new_zeros(1)
-            if not torch.compiler.is_compiling():
-                self._call.zero = zero
-        return zero
-
     # What to read
 
     @torch.no_grad()
     def coefficients(self) -> Tensor:
         """Return what multiplies each raw loss in the returned sum, base first, scale included; detached."""
-        self._call.present = None
-        weights = self.weigh().detach()
-        return weights if self.scale == 1.0 else weights * self.scale
+        present, self._call.present = self._call.present, None
+        try:
+            weights = self.weigh()
+        finally:
+            self._call.present = present
+        if not isinstance(weights, Tensor) or weights.shape != (len(self.terms),):
+            found = f"shape {tuple(weights.shape)}" if isinstance(weights, Tensor) else type(weights).__name__
+            raise TypeError(
+                f"{self.kind}.weigh() must return a tensor of shape ({len(self.terms)},), what multiplies each loss; "
+                f"got {found}."
+            )
+        return weights.detach().clone() if self.scale == 1.0 else weights.detach() * self.scale
 
     def ratios(self) -> Tensor:
         """Return each coefficient relative to the base's; infinite or 0 where the base has 0."""
@@ -384,7 +386,7 @@ class LossWeighting(Declared):
         ``loss/x``, ``coefficient/x``, ``ratio/x`` of auxiliary terms, what the rule trains, what it adds
         (:meth:`columns`) and ``reference``. Nothing is read back from the device until the logger asks for a number.
         """
-        found = {"coefficient": self.coefficients(), "ratio": self.ratios()[1:], **self._trained(), **self.columns()}
+        found = {"coefficient": self.coefficients(), "ratio": self.ratios()[1:], **self._trained(), **self._added()}
         scalars = {name: value for kind, row in found.items() for name, value in self._by_name(kind, row)}
         if self._call.last is not None:
             scalars |= dict(self._by_name("loss", self._call.last.pad()))
@@ -396,6 +398,14 @@ class LossWeighting(Declared):
             return {}
         return {singular(self.trainable): self._whole(self.trainable)}
 
+    def _added(self) -> dict[str, Tensor]:
+        """Return the rule's own columns; none may have the name of one that every rule has."""
+        found = self.columns()
+        taken = [name for name in found if name in ("loss", "coefficient", "ratio", "reference", *self._trained())]
+        if taken:
+            raise ValueError(f"{self.kind}.columns() returns {quoted(taken)}, which every rule shows. Use other names.")
+        return found
+
     def _by_name(self, kind: str, row: Tensor) -> list[tuple[str, Tensor]]:
         return list(zip(readout.names(kind, self.terms, row), row.reshape(-1).unbind(), strict=True))
 
@@ -406,7 +416,7 @@ class LossWeighting(Declared):
             return f"{shown}; on the meta device, no values yet"
         if any(distributed.is_sharded(state) for state in states):
             return f"{shown}; sharded: read .coefficients() on every rank"
-        found = {"coefficient": self.coefficients(), "ratio": self.ratios(), **self._trained(), **self.columns()}
+        found = {"coefficient": self.coefficients(), "ratio": self.ratios(), **self._trained(), **self._added()}
         rows = readout.table(self.terms, {name: column.tolist() for name, column in found.items() if column.dim()})
         if self.scale != 1.0:
             rows.append(f"scale {self.scale:g}")

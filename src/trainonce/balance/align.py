@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from trainonce import random_states
+from trainonce.terms import plain
+from trainonce.weighting import LossWeighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +35,8 @@ def evaluate(validation: Validation, device: torch.device, *, eval_mode: bool) -
     """
     states = random_states.collect(device)
     try:
-        with undisturbed(eval_mode=eval_mode):
+        # torch.compile cannot trace the hook below; a compiled model runs as it was written meanwhile.
+        with undisturbed(eval_mode=eval_mode), torch.compiler.set_stance("force_eager"):
             value = validation()
     finally:
         random_states.put_back(states, device)
@@ -41,23 +44,27 @@ def evaluate(validation: Validation, device: torch.device, *, eval_mode: bool) -
         found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         found += " without one" if isinstance(value, Tensor) and not value.requires_grad else ""
         raise TypeError(f"validation needs to return a scalar loss with a gradient; got {found}.")
-    return value
+    return plain(value)
 
 
 @contextlib.contextmanager
 def undisturbed(*, eval_mode: bool) -> Iterator[None]:
-    """Put back the mode and the buffers of every module that is called."""
-    modes: dict[nn.Module, bool] = {}
+    """Put back the mode and the buffers of every module that is called.
+
+    A mode that the caller changes meanwhile stays as it leaves it. Criteria are in evaluation mode in either case.
+    """
+    modes: dict[nn.Module, tuple[bool, bool]] = {}
     buffers: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
 
     def protect(module: nn.Module, _: Any) -> None:
         if module in modes:
             return
         for one in module.modules():
-            if one in modes:
+            if one in modes or "training" not in vars(one):  # a compiled module has that of the one inside
                 continue
-            modes[one] = one.training
-            one.training = one.training and not eval_mode
+            mode = one.training
+            one.training = mode and not eval_mode and not isinstance(one, LossWeighting)
+            modes[one] = mode, one.training
             for name, buffer in one._buffers.items():
                 if buffer is not None:
                     buffers[one, name] = buffer, buffer.detach().clone()
@@ -67,8 +74,9 @@ def undisturbed(*, eval_mode: bool) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-        for module, mode in modes.items():
-            module.training = mode
+        for module, (mode, during) in modes.items():
+            if module.training == during:
+                module.training = mode
         for (module, name), (buffer, before) in buffers.items():
             buffer.data.copy_(before)  # by data: the graph of the training may hold the buffer as it is
             module._buffers[name] = buffer

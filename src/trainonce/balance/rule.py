@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -70,16 +71,16 @@ class BalancedLoss(LossWeighting):
     >>> criterion.coefficients()
     tensor([1.0000, 0.0100])
 
-    .. note:: With gradient accumulation a measurement sees the first micro-batch of its step: the noise of a smaller
-        batch makes norms larger, those of all terms. With several ranks the gradients are averaged first, so the
-        balance is that of one process with all their batches.
+    .. note:: With gradient accumulation a measurement sees the first micro-batch of its step that has the term: the
+        noise of a smaller batch makes norms larger, those of all terms. With several ranks the gradients are averaged
+        first, so the balance is that of one process with all their batches.
 
     .. note:: Where a term's gradient is 0 or not finite, or it shares nothing with the base, it keeps the coefficient
         that it starts with until it can be measured.
     """
 
     version = 1
-    observes_frozen = True
+    observes_always = True
 
     weights: Tensor
     norms: Tensor
@@ -115,7 +116,7 @@ class BalancedLoss(LossWeighting):
         for name, value in (("follow", follow), ("every", every)):
             if not is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"BalancedLoss needs {name} between 0 and 1; got {value!r}.")
-        if steps is not None and (not isinstance(steps, int) or steps < 1):
+        if steps is not None and (not isinstance(steps, numbers.Integral) or steps < 1):
             raise ValueError(f"BalancedLoss needs the whole number of steps of the training; got steps={steps!r}.")
         if travel is not None and (not is_number(travel) or not 0 <= travel < math.inf):
             raise ValueError(f"BalancedLoss needs a travel of at least 0; got {travel!r}.")
@@ -126,6 +127,7 @@ class BalancedLoss(LossWeighting):
         self.follow, self.every, self.steps, self.travel, self.eval_mode = follow, every, steps, travel, eval_mode
         self.validation = validation
         self._places = Places(at)
+        self._seen: set[int] = set()  # the terms measured in the step of the last measurement
         self._declare(weights)
 
     def _declare(self, weights: list[float]) -> None:
@@ -177,9 +179,7 @@ class BalancedLoss(LossWeighting):
     @property
     def _rises(self) -> bool:
         """Whether terms come in from 0; not from weights, nor where a step evaluates several times, nor unattached."""
-        if self.from_weights or self._attachment is None:
-            return False
-        return not isinstance(self._attachment.optimizer, torch.optim.LBFGS)
+        return not self.from_weights and self._attachment is not None and not self._attachment.repeats
 
     @torch.no_grad()
     def _refresh(self) -> None:
@@ -198,7 +198,7 @@ class BalancedLoss(LossWeighting):
     def observe(self, batch: Batch) -> None:
         known = NEVER not in self.since
         capturing = is_capturing(batch.losses)
-        if known and not capturing and (self._frozen or self.step < self.next):
+        if known and not capturing and (self._frozen or (self.step < self.next and self.step != self.last)):
             return
         several, group = self._ranks()
         if capturing and (not self._frozen or self._is_due(batch.where, several)):
@@ -220,7 +220,12 @@ class BalancedLoss(LossWeighting):
             return True
         if several:
             return NEVER in self.since and (self._frozen or self.step == self.last)
-        return any(self.since[i - 1] == NEVER for i in self._auxiliary(where))
+        return any(self._is_unseen(i) for i in self._auxiliary(where))
+
+    def _is_unseen(self, index: int) -> bool:
+        """Whether a term was never measured, or not yet in a step that measures, by an earlier micro-batch."""
+        again = not self._frozen and self.step == self.last and index not in self._seen
+        return again or self.since[index - 1] == NEVER
 
     def _auxiliary(self, where: tuple[int, ...] | None) -> Sequence[int]:
         """Return the terms that a batch can measure: all but the base, if the base is there."""
@@ -255,10 +260,11 @@ class BalancedLoss(LossWeighting):
             return
         if apart and 0 in losses:
             self._warn_apart(apart, losses)
-        taken = [index for index in auxiliary if not self._frozen or self.since[index - 1] == NEVER]
+        first = not self._frozen and (several or self.step != self.last)
+        taken = [index for index in auxiliary if first or self._is_unseen(index)]
         self._take(found, seen.where, taken)
         if found is not None and found.compared is not None:
-            self._align(found, found.compared)
+            self._align(found.compared)
         self._places.measured += 1
         self._count(taken)
         self._refresh()
@@ -355,9 +361,9 @@ class BalancedLoss(LossWeighting):
         self.probe.copy_(torch.where(finite, self.probe * 2, self.probe / 4).clamp_(1, LARGEST_PROBE))
 
     @torch.no_grad()
-    def _align(self, found: Measured, compared: measure.Compared) -> None:
+    def _align(self, compared: measure.Compared) -> None:
         """Move the terms by the cosines between their gradients and that of the validation loss."""
-        fresh = torch.cat((compared.products, found.squares.sum(1), compared.square.reshape(1))).to(self.norms)
+        fresh = torch.cat((compared.products, compared.squares, compared.square.reshape(1))).to(self.norms)
         before = torch.cat((self.products, self.squares, self.square.reshape(1)))
         after = arithmetic.running_products(before, fresh)
         count = len(self.terms)
@@ -382,6 +388,9 @@ class BalancedLoss(LossWeighting):
                 if known[index - 1]:
                     self.since[index - 1] = LONG_AGO
             return
+        if self.step != self.last:
+            self._seen.clear()
+        self._seen.update(taken)
         for index in taken:
             if self.since[index - 1] == NEVER:
                 self.since[index - 1] = self.step

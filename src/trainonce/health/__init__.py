@@ -63,23 +63,24 @@ class WeightDecay(HealthWarning):
 
 class LearningRateReset(HealthWarning):
     text = (
-        "A scheduler, or a loop over all groups, has replaced the exponents' learning rate: {ratio:.3g} times the "
-        "model's was asked for, it is at {found:.3g} times. Give OneCycleLR and CyclicLR one rate per parameter group, "
-        "the exponents' last; a loop must leave out the group named 'loss_weights'."
+        "A scheduler, or a loop over all groups, has replaced the learning rate of the {trained}: {ratio:.3g} times "
+        "the model's was asked for, it is at {found:.3g} times. Give OneCycleLR and CyclicLR one rate per parameter "
+        "group, that of the {trained} last; a loop must leave out the group named 'loss_weights'."
     )
 
 
 class Collapsed(HealthWarning):
     text = (
-        "The term {term!r} has {weight:.2%} of the weight: the others hardly train any more. The paper's rule moves "
-        "weight to the smaller losses; bring the losses to one scale, raise decay, or freeze() earlier."
+        "The term {term!r} has {part:.2%} of the sum of the coefficients: the others hardly train any more. Bring the "
+        "losses to one scale, or freeze() earlier. The paper's rule moves weight to the smaller losses: raise its "
+        "decay."
     )
 
 
 class DeadTerm(HealthWarning):
     text = (
         "The term {term!r} no longer takes part: {reason}. If it should, bring its loss to the scale of the base "
-        "term, or raise decay with the negentropy in the regularizer, which pulls weights back."
+        "term. In the paper's rule a larger decay, with the negentropy in the regularizer, pulls coefficients back."
     )
 
 
@@ -108,21 +109,21 @@ class ValidationNotCopied(HealthWarning):
 
 class RanksDiffer(HealthWarning):
     text = (
-        "The exponents differ between ranks by up to {difference:.3g}: each rank trains another loss. Attach on every "
+        "The {trained} differ between ranks by up to {difference:.3g}: each rank trains another loss. Attach on every "
         "rank with sync on, and load checkpoints on every rank."
     )
 
 
 class NotFinite(HealthWarning):
     text = (
-        "The exponents are {exponents}: a NaN or infinite loss reached them, and every loss from now on is NaN. Go "
+        "The {trained} are {values}: a NaN or infinite loss reached them, and every loss from now on is NaN. Go "
         "back to a checkpoint, and use nonfinite='skip' or 'raise'."
     )
 
 
 class LowPrecision(HealthWarning):
     text = (
-        "The exponents reach the loss as {dtype}: a sharding policy casts them. Keep them out of the wrapper with "
+        "The {trained} reach the loss as {dtype}: a sharding policy casts them. Keep them out of the wrapper with "
         "fully_shard(..., ignored_params=trainonce.keep_out(model))."
     )
 
@@ -137,13 +138,13 @@ class SkippedTerm(HealthWarning):
 class NoSavedState(HealthWarning):
     text = (
         "The checkpoint has nothing for the {where}: it was saved before the criterion was part of the model, or "
-        "without it. The weights start from init."
+        "without it. The criterion begins at its start."
     )
 
 
 class NoSavedNames(HealthWarning):
     text = (
-        "The checkpoint does not name the terms of its exponents. They are taken in the order {terms}; check that it "
+        "The checkpoint does not name the terms. They are taken in the order {terms}; check that it "
         "is the order they were saved in."
     )
 
@@ -166,6 +167,7 @@ def warn(owner: object, category: type[HealthWarning], **facts: object) -> None:
     if category.__name__ in given:
         return
     given.add(category.__name__)
+    facts.setdefault("trained", getattr(owner, "trainable", None))
     text = f"{category.text.format(**facts)} Run `trainonce explain {category.topic()}` for the fix."
     warnings.warn(text, category, stacklevel=_stack_level())
 

@@ -46,7 +46,7 @@ class Sample(NamedTuple):
     """The state of a criterion at one step, on the host."""
 
     step: int
-    shares: list[float]
+    parts: list[float]  # of the sum of the coefficients
     trained: list[float]
     losses: list[float]
 
@@ -109,8 +109,8 @@ class StepWatch:
         assert criterion.trainable is not None
         values, n = reading.value().tolist(), len(criterion.terms)
         k = getattr(criterion, criterion.trainable).numel()
-        shares, trained, losses = values[:n], values[n : n + k], values[n + k : n + k + n]
-        sample = Sample(step, shares, trained, losses)
+        parts, trained, losses = values[:n], values[n : n + k], values[n + k : n + k + n]
+        sample = Sample(step, parts, trained, losses)
         zero = {t for t, v in zip(criterion.terms, losses, strict=True) if v == 0}
         start = criterion.start_coefficients().tolist()
         for category, found in diagnose(criterion.terms, sample, start, self._zero & zero):
@@ -131,13 +131,13 @@ def diagnose(
     ``start``: the coefficients before the first step; ``zero``: terms that were 0 twice running.
     """
     if not all(map(math.isfinite, sample.trained)):
-        yield health.NotFinite, {"exponents": sample.trained}
-    for term, share, first in zip(terms, sample.shares, start, strict=True):
+        yield health.NotFinite, {"values": sample.trained}
+    for term, part, first in zip(terms, sample.parts, start, strict=True):
         begin = first / sum(start)
-        if share > COLLAPSED and 1 - share < 0.5 * (1 - begin):  # a tiny init starts there, by choice
-            yield health.Collapsed, {"term": term, "weight": share}
-        if share < DEAD and share < 0.1 * begin:
-            yield health.DeadTerm, {"term": term, "reason": f"its weight fell to {share:.1e}"}
+        if part > COLLAPSED and 1 - part < 0.5 * (1 - begin):  # a tiny init starts there, by choice
+            yield health.Collapsed, {"term": term, "part": part}
+        if part < DEAD and part < 0.1 * begin:
+            yield health.DeadTerm, {"term": term, "reason": f"its coefficient fell to {part:.1e} of their sum"}
     for term in sorted(zero):
         yield health.DeadTerm, {"term": term, "reason": "its loss is exactly 0"}
     sizes = {t: abs(v) for t, v in zip(terms, sample.losses, strict=True) if v and math.isfinite(v)}

@@ -117,7 +117,7 @@ def _read(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     values: list[Any] = []
     settings: dict[str, Any] = {}
     for part in split(inside):
-        key, equals, value = part.rpartition("=")
+        key, equals, value = part.partition("=")
         if equals and key.strip() in settings:
             raise ValueError(f"The plan {name!r} gets the setting {key.strip()!r} twice, in {text!r}. Give it once.")
         if equals:
@@ -342,7 +342,10 @@ class _ControlPlan:
         maker = _own(of) if _is_own(of) else PLANS[of].make if of in PLANS else None
         if not isinstance(maker, _RulePlan):
             rules = ", ".join(name for name, plan in PLANS.items() if isinstance(plan.make, _RulePlan))
-            raise ValueError(f"A control is of one of the rules {rules}, or of your own; got of={of}.")
+            raise ValueError(
+                f"A control is of one of the rules {rules}, or of your own; got of={of}. Settings of the rule stand "
+                "beside it: replay(of=my_rules.py:GradNorm,alpha=1.5)."
+            )
         return [Control.make(rule, last=self.last) for rule in maker(task, **settings)]
 
     def settings(self) -> list[str]:

@@ -159,7 +159,7 @@ class Rule:
         for key, value in self.settings.items() if self.name in PEERS else ():
             if value is not None and not is_number(value):
                 raise ValueError(f"The plan {self.name!r} takes numbers; got {value!r} for {key!r}.")
-        self.build(task.terms)
+        self.build(task.terms).coefficients()
 
     def build(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import edges, style
@@ -33,6 +34,8 @@ def label(row: Row, among: Sequence[Row] = ()) -> str:
     >>> from types import SimpleNamespace as Row
     >>> label(Row(plan="tpe(trials=5)", kind="search")), label(Row(plan="my_rules.py:GradNorm(alpha=1)", kind="rule"))
     ('tpe', 'GradNorm(alpha=1)')
+    >>> label(Row(plan="replay(of=my_rules.py:GradNorm)", kind="control"))
+    'replay(of=GradNorm)'
     >>> grids = [Row(plan="grid", kind="set"), Row(plan="grid(0.1,1)", kind="set")]
     >>> [label(row, grids) for row in grids]
     ['best of grid', 'best of grid(0.1,1)']
@@ -42,7 +45,7 @@ def label(row: Row, among: Sequence[Row] = ()) -> str:
         if sum(base_name(other.plan) == name for other in among) > 1:
             name = shorten(row.plan, 22)
         return f"best of {name}" if row.kind == "set" else name
-    return shorten(row.plan.rpartition(".py:")[2], 30)
+    return shorten(re.sub(r"[\w.-]+\.py:", "", row.plan), 30)
 
 
 def rules(summary: Summary) -> list[Row]:
