@@ -31,7 +31,7 @@ LOOK = {
     "units": ("gradient balance", OURS, "o"),
     "units travel=4": ("balance, aligned", OURS, "s"),
     "halving": ("halving of it, no longer there", OURS, "*"),
-    f"halving {JUDGED_ROUNDS}": ("the same, as it was judged", OURS, "p"),
+    f"halving {JUDGED_ROUNDS}": ("the same, first setting", OURS, "p"),
     "printed": ("the paper's rule, init 1", PRINTED, "P"),
     "printed init=0.1": ("the paper's rule, init 0.1", PRINTED, "X"),
     "uniform": ("equal weights", FIXED, "s"),
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FIGURE")
     options = parser.parse_args(arguments)
     rows = score([r for file in options.files for r in records.read(file)], lambda name: tasks.get(name).higher)
-    groups = {"15 tasks that chose": (*split.CHOOSING, *split.JUDGED), "8 tasks that judged": split.JUDGING}
+    groups = {"15 development tasks": (*split.CHOOSING, *split.JUDGED), "8 held-out tasks": split.JUDGING}
     draw(rows, groups).savefig(options.out, dpi=150)
 
 

@@ -15,9 +15,9 @@ def main():
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
     parts = {
-        "both (preset paper)": ("negentropy", "softplus"),
+        "both": ("negentropy", "softplus"),
         "negentropy": ("negentropy",),
-        "softplus alone (preset softplus)": ("softplus",),
+        "softplus alone": ("softplus",),
     }
     for (name, chosen), colour, style in zip(
         parts.items(), ("#d9541a", "#888888", "#2a6f97"), ("-", "--", "-"), strict=True

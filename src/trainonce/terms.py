@@ -46,13 +46,17 @@ class Values(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One call as a rule sees it. ``losses``: of the terms that are there, in a vector with its graph."""
+    """One call as a rule sees it: ``losses`` are those of the terms that are there, in a vector with its graph."""
 
     losses: Tensor
-    present: Present | None  # None: all terms are there
-    given: Tensor | list[Tensor]  # the same losses as they came, each with a graph of its own unless stacked
-    where: tuple[int, ...] | None  # which terms are there, on the host; None: all
-    at: tuple[Tensor, ...]  # the tensors that the call named to measure at
+    #: Marks of the terms that are there, on the device; None: all of them.
+    present: Present | None
+    #: The same losses as they came, each with a graph of its own unless they came stacked.
+    given: Tensor | list[Tensor]
+    #: Which terms are there, on the host; None: all.
+    where: tuple[int, ...] | None
+    #: The tensors that the call named to measure at.
+    at: tuple[Tensor, ...]
 
     def each(self) -> list[Tensor]:
         """Return the losses apart."""

@@ -50,7 +50,7 @@ def compare(asked: argparse.Namespace) -> int:
     count = len({key for item in study.items() for key in item.keys})
     names = ", ".join(plan.name for plan in study.plans)
     print(f"{task.name}: {task.about}")
-    text = f"{count} trials: {names}; {request.described_seeds}. Results go to {out}."
+    text = f"{count} trial{'s' if count != 1 else ''}: {names}; {request.described_seeds}. Results go to {out}."
     print(textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
     if study.changes and study.store.read():
         what = ", ".join(study.changes)
