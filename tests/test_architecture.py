@@ -101,7 +101,7 @@ def test_what_lies_on_top_imports_what_its_row_says(name):
 
 # What the attachment, the health checks, histories and ranks use of a criterion's private names
 
-INTERFACE = {"_attachment", "_call", "_counts", "_device", "_parameters", "_states", "_whole"}
+INTERFACE = {"_added", "_attachment", "_call", "_counts", "_device", "_parameters", "_ranks", "_states", "_whole"}
 
 
 def private_uses(source):

@@ -16,13 +16,9 @@ NOTHING = 1e-6  # of a loss's whole norm is what rounding leaves where its gradi
 
 
 class Compared(NamedTuple):
-    """The losses' gradients beside that of another, where all of them reach.
-
-    Their products with it and their squares, shape ``(losses,)``, and its square.
-    """
+    """The losses' gradients beside that of another: their products with it, shape ``(losses,)``, and its square."""
 
     products: Tensor
-    squares: Tensor
     square: Tensor
 
 
@@ -39,18 +35,15 @@ def measure(gradients: Iterable[Gradients], scale: Tensor, beside: Gradients | N
     They are those of ``scale`` times the losses, so that float16 holds small ones; what comes back is divided by it,
     and float32 or wider.
     """
-    each_found, products = [], []
+    found, products = [], []
     for each in gradients:
-        each_found.append(squares(each, scale))
+        found.append(squares(each, scale))
         if beside is not None:
-            products.append(_products(each, beside, scale))
-    found = torch.stack(each_found)
+            products.append(_product(each, beside, scale))
     if beside is None:
-        return Measured(found, None)
-    by_all = _by_all(_reached(found))
-    shared = torch.where(by_all.any(), by_all, True).to(found.dtype)
-    own = torch.stack([(product * shared).sum() for product in products]) / scale.square()
-    return Measured(found, Compared(own, (found * shared).sum(1), (squares(beside, scale) * shared).sum()))
+        return Measured(torch.stack(found), None)
+    compared = Compared(torch.stack(products) / scale.square(), squares(beside, scale).sum())
+    return Measured(torch.stack(found), compared)
 
 
 def gradient(loss: Tensor, places: Sequence[Tensor], scale: Tensor) -> Gradients:
@@ -78,17 +71,14 @@ def _norm(gradient: Tensor | None, like: Tensor) -> Tensor:
     return norm.to(like)
 
 
-def _products(gradients: Gradients, other: Gradients, like: Tensor) -> Tensor:
-    """Return the product at each place."""
+def _product(gradients: Gradients, other: Gradients, like: Tensor) -> Tensor:
     wide = like.dtype
-    return torch.stack(
-        [
-            torch.zeros_like(like)
-            if one is None or two is None
-            else torch.dot(one.to_dense().flatten().to(wide), two.to_dense().flatten().to(wide)).to(like)
-            for one, two in zip(gradients, other, strict=True)
-        ]
-    )
+    dots = [
+        torch.dot(one.to_dense().flatten().to(wide), two.to_dense().flatten().to(wide)).to(like)
+        for one, two in zip(gradients, other, strict=True)
+        if one is not None and two is not None
+    ]
+    return torch.stack(dots).sum() if dots else torch.zeros_like(like)
 
 
 def pairs(squares: Tensor) -> Tensor:
@@ -97,18 +87,9 @@ def pairs(squares: Tensor) -> Tensor:
     Those are the places that all losses reach. Where there is none, each loss is compared at what it alone shares with
     the first; where that is nothing, both norms are 0.
     """
-    reached = _reached(squares)
-    by_all = _by_all(reached)
+    reached = squares > NOTHING**2 * squares.sum(1, keepdim=True)
+    idle = ~reached.any(1, keepdim=True)  # a loss without any gradient has no say in what is shared
+    by_all = (reached | idle).all(0)
     with_first = reached[:1] & reached[1:]
     shared = torch.where(by_all.any(), by_all, with_first).to(squares.dtype)
     return torch.stack(((squares[:1] * shared).sum(1), (squares[1:] * shared).sum(1)), dim=1).sqrt()
-
-
-def _reached(squares: Tensor) -> Tensor:
-    """Tell which losses reach which places."""
-    return squares > NOTHING**2 * squares.sum(1, keepdim=True)
-
-
-def _by_all(reached: Tensor) -> Tensor:
-    """Tell which places all losses reach; a loss without any gradient has no say."""
-    return (reached | ~reached.any(1, keepdim=True)).all(0)

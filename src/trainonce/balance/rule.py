@@ -264,7 +264,7 @@ class BalancedLoss(LossWeighting):
         taken = [index for index in auxiliary if first or self._is_unseen(index)]
         self._take(found, seen.where, taken)
         if found is not None and found.compared is not None:
-            self._align(found.compared)
+            self._align(found, found.compared)
         self._places.measured += 1
         self._count(taken)
         self._refresh()
@@ -361,9 +361,9 @@ class BalancedLoss(LossWeighting):
         self.probe.copy_(torch.where(finite, self.probe * 2, self.probe / 4).clamp_(1, LARGEST_PROBE))
 
     @torch.no_grad()
-    def _align(self, compared: measure.Compared) -> None:
+    def _align(self, found: Measured, compared: measure.Compared) -> None:
         """Move the terms by the cosines between their gradients and that of the validation loss."""
-        fresh = torch.cat((compared.products, compared.squares, compared.square.reshape(1))).to(self.norms)
+        fresh = torch.cat((compared.products, found.squares.sum(1), compared.square.reshape(1))).to(self.norms)
         before = torch.cat((self.products, self.squares, self.square.reshape(1)))
         after = arithmetic.running_products(before, fresh)
         count = len(self.terms)
