@@ -52,6 +52,7 @@ test: export OMP_NUM_THREADS ?= 1
 test: lint types
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
+adapters: export OMP_NUM_THREADS ?= 1
 adapters: .venv/ready-adapters
 	TRAINONCE_ADAPTERS=1 $(BIN)/python -m pytest tests/integrations docs/how-to/trainers docs/tutorials/lightning.md src/trainonce/integrations --table docs/how-to/trainers/table.md
 

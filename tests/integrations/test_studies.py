@@ -13,12 +13,12 @@ from _transformers import arguments, collate
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
-from trainonce.study.weightings.peers import PEERS
 
 import trainonce
 from trainonce.integrations.lightning import LossWeights
 from trainonce.integrations.transformers import Trainer
 from trainonce.study import Study, layout, task
+from trainonce.study.peers import PEERS
 from trainonce.study.store import Store
 
 PLANS = ["yoto", "balance", "uniform", "grid(0.1,1)", "replay", "final", *PEERS]
@@ -127,11 +127,11 @@ FILES = {layout.RECORDS, layout.MANIFEST, layout.CLAIMS, layout.TRIALS, layout.L
 def test_a_study_trains_under_every_plan(tmp_path, made):
     summary = study(made, tmp_path, PLANS, seeds=1)
     records = Store(tmp_path).read_all()
-    assert {r.weighting.label: r.error for r in records if r.status != "done"} == {}
+    assert {r.rule.label: r.error for r in records if r.status != "done"} == {}
     assert {row.plan for row in summary.rows} == set(PLANS)
     assert len({row.chosen.mean for row in summary.rows}) > len(PLANS) / 2  # the weights had a say
-    uniform = next(r for r in records if r.weighting.label == "1 : 1 : 1")
-    assert uniform.weights == pytest.approx([1 / 3] * 3)
+    uniform = next(r for r in records if r.rule.label == "1 : 1 : 1")
+    assert uniform.coefficients == pytest.approx([1 / 3] * 3)
     for record in records:
         history = trainonce.History.load(tmp_path / layout.TRIALS / record.key / layout.HISTORY)
         assert len(history.coefficients()) == STEPS
@@ -141,7 +141,7 @@ def test_a_study_trains_under_every_plan(tmp_path, made):
 def test_lightning_reports_each_validation_and_a_search_can_stop_it(tmp_path):
     study(with_lightning, tmp_path, ["uniform", "asha(trials=6)"], seeds=1)
     records = Store(tmp_path).read_all()
-    uniform = next(r for r in records if r.weighting.label == "1 : 1 : 1")
+    uniform = next(r for r in records if r.rule.label == "1 : 1 : 1")
     assert [step for step, _ in uniform.reports] == [2, 4]
     assert uniform.reports[-1][1]["error"] == pytest.approx(uniform.metrics["validation/error"], rel=1e-5)
     pruned = [r for r in records if r.status == "pruned"]
