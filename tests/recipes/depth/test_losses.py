@@ -1,5 +1,6 @@
 """The three terms against loops in float64, their gradients, and the original's accidents by name."""
 
+import itertools
 import math
 
 import pytest
@@ -89,6 +90,31 @@ def test_ray_error_is_the_mean_of_the_roots_of_rows():
             total += math.sqrt(sum(squares) / 18 + 1e-4)
     assert float(losses.ray_error(ours, theirs)) == pytest.approx(total / 12, rel=1e-12)
     assert float(losses.ray_error(ours, ours)) == pytest.approx(0.01)
+
+
+def test_angle_error_is_the_printed_squared_error_of_both_angles():
+    """From the four numbers of the cameras, pixel by pixel."""
+    size = (4, 6)
+    cameras = some_cameras(3, size, 1), some_cameras(3, size, 2)
+    total = 0.0
+    for ours, theirs in zip(*(each.tolist() for each in cameras), strict=True):
+        for v, u in itertools.product(range(size[0]), range(size[1])):
+            found = []
+            for (fx, _, cx), (_, fy, cy), _ in (ours, theirs):
+                x, y = (u + 0.5 - cx) / fx, (v + 0.5 - cy) / fy
+                found.append((math.atan(x), math.acos(y / math.sqrt(x * x + y * y + 1))))
+            total += (found[0][0] - found[1][0]) ** 2 + (found[0][1] - found[1][1]) ** 2
+    ours, theirs = (geometry.rays(camera, size) for camera in cameras)
+    assert float(losses.angle_error(ours, theirs)) == pytest.approx(total / (3 * 4 * 6), rel=1e-12)
+    assert float(losses.angle_error(ours, ours)) == 0
+
+
+def test_angle_error_draws_a_camera_to_the_true_one():
+    truth = geometry.rays(some_cameras(2, (3, 4), 1), (3, 4))
+    numbers = torch.tensor([[3.0, 3.0, 2.0, 1.5]] * 2, dtype=DOUBLE, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda n: losses.angle_error(geometry.rays(geometry.camera_matrix(*n.T), (3, 4)), truth), numbers
+    )
 
 
 # Invariance: the loop

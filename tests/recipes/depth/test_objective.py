@@ -43,19 +43,22 @@ def batch():
     return said, (torch.zeros(4, 3, *SIZE), depths, cameras, flips)
 
 
+@pytest.mark.parametrize("camera", ["rays", "angles"])
 @pytest.mark.parametrize("rounding", ["none", "integer"])
 @pytest.mark.parametrize("crossed", [False, True])
-def test_every_term_is_its_loss_with_the_settings_that_were_given(crossed, rounding):
+def test_every_term_is_its_loss_with_the_settings_that_were_given(crossed, rounding, camera):
     said, given = batch()
     _, depths, cameras, flips = given
-    found = Objective(Said(said), crossed=crossed, rounding=rounding)(*given)
+    found = Objective(Said(said), camera=camera, crossed=crossed, rounding=rounding)(*given)
     known = torch.stack([depth[2::4, 2::4] > 0 for depth in depths])  # of the middle pixel of each cell
     assert known.any()
     assert not known.all()
     settings = {"crossed": crossed, "rounding": rounding}
     expected = {
         "depth": losses.silog(said.depth, depths, crossed=crossed),
-        "camera": losses.ray_error(said.rays, geometry.rays(cameras, SIZE)),
+        "camera": {"rays": losses.ray_error, "angles": losses.angle_error}[camera](
+            said.rays, geometry.rays(cameras, SIZE)
+        ),
         "invariance": losses.invariance(said.features, known, cameras, flips, PATCH, **settings),
     }
     assert list(found) == list(losses.TERMS) == list(expected)
@@ -65,9 +68,10 @@ def test_every_term_is_its_loss_with_the_settings_that_were_given(crossed, round
 def test_the_settings_matter_to_the_batch_of_that_test():
     said, given = batch()
     values = [
-        torch.stack(list(Objective(Said(said), crossed=crossed, rounding=rounding)(*given).values()))
+        torch.stack(list(Objective(Said(said), camera=kind, crossed=crossed, rounding=rounding)(*given).values()))
         for crossed in (False, True)
         for rounding in ("none", "integer")
+        for kind in ("rays", "angles")
     ]
     depth, camera, invariance = (sorted({round(float(v[i]), 6) for v in values}) for i in range(3))
-    assert (len(depth), len(camera), len(invariance)) == (2, 1, 4)
+    assert (len(depth), len(camera), len(invariance)) == (2, 2, 4)

@@ -48,6 +48,7 @@ def test_the_paper_is_the_paper():
         ({"pixels": 3}, r"pixels is the fewest and the most of a view"),
         ({"depths": (1, 1)}, r"depths is three whole numbers"),
         ({"attention": "some"}, r"attention is one of 'full', 'nystrom'; got 'some'"),
+        ({"camera": "fov"}, r"camera is one of 'rays', 'angles'; got 'fov'"),
         ({"shape": (10,)}, r"shape is a height and a width"),
         ({"lr": -1.0}, r"lr is a number of at least 0"),
         ({"graphed": True}, r"graphed needs a fixed shape, parts=1 and recompute=False"),

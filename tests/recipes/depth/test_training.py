@@ -6,11 +6,12 @@ import sys
 
 import pytest
 import torch
+from _depth_networks import CPU, small
 from _depth_settings import TINY
 from _interruption import check_resumed_as_straight
 from _runs import torchrun, train
 
-from trainonce.recipes.depth import evaluate, tasks, training
+from trainonce.recipes.depth import evaluate, losses, tasks, training
 from trainonce.recipes.depth.augmentation.letterbox import letterbox
 from trainonce.recipes.depth.generated import rooms
 from trainonce.recipes.depth.losses import silog
@@ -142,6 +143,12 @@ def test_pretrained_batch_norms_train_in_flat_parameters_and_half_precision(monk
         assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads)
         found.append(torch.stack(list(terms.values())))
     torch.testing.assert_close(found[0], found[1], rtol=0.02, atol=0.002)
+
+
+def test_the_losses_have_the_settings_of_the_training():
+    settings = Settings(**TINY | {"camera": "angles", "crossed": True, "rounding": "integer"})
+    made = training.build_objective(small(), settings, CPU)
+    assert (made.camera_error, made.crossed, made.rounding) == (losses.angle_error, True, "integer")
 
 
 def test_parts_of_a_step_are_the_step():

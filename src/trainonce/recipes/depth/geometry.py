@@ -26,6 +26,16 @@ def rays(cameras: Tensor, size: tuple[int, int]) -> Tensor:
     return torch.stack((x * z, y * z, z), 1)
 
 
+def angles(directions: Tensor) -> Tensor:
+    """The angles of rays that point forward: θ from the optical axis to the side, φ from the downward axis.
+
+    :param directions: (batch, 3, height, width), as :func:`rays` returns them.
+    :return: θ = atan2(x, z) and φ = arccos(y) of the unit vectors, (batch, 2, height, width).
+    """
+    x, y, z = directions.unbind(1)
+    return torch.stack((torch.atan2(x, z), torch.atan2(torch.hypot(x, z), y)), 1)  # arccos has no gradient near ±1
+
+
 def points(depths: Tensor, cameras: Tensor) -> Tensor:
     """The points in space that the pixels show, in metres.
 

@@ -11,13 +11,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainonce.recipes.depth.geometry import intrinsics
+from trainonce.recipes.depth import geometry
 
 TERMS = ("depth", "camera", "invariance")
 SMALL = 1e-4  # added under every root and every logarithm
 MEAN_WEIGHT = 0.15  # the weight of the squared mean error beside the variance
 FLOOR = 1e-5  # added to the distance of features
 Rounding = Literal["none", "integer"]
+Camera = Literal["rays", "angles"]
 
 
 def silog(prediction: Tensor, truth: Tensor, *, crossed: bool = False) -> Tensor:
@@ -52,6 +53,22 @@ def ray_error(predicted: Tensor, truth: Tensor) -> Tensor:
     with torch.autocast(predicted.device.type, enabled=False):
         squared = (_widen(predicted) - _widen(truth)).square()
         return (squared.mean((1, 3)) + SMALL).sqrt().mean()
+
+
+def angle_error(predicted: Tensor, truth: Tensor) -> Tensor:
+    """The squared error of the rays' two angles (see :func:`geometry.angles`), summed over them, mean over pixels.
+
+    This is what the paper prints, MSE((Θ, Φ), (Θ*, Φ*)).
+
+    :param predicted: Rays of length 1, (batch, 3, height, width), as are the true ones.
+    """
+    with torch.autocast(predicted.device.type, enabled=False):
+        squared = (geometry.angles(_widen(predicted)) - geometry.angles(_widen(truth))).square()
+        return squared.sum(1).mean()
+
+
+#: What the camera is compared by, by the name of the setting.
+CAMERA_ERRORS = {"rays": ray_error, "angles": angle_error}
 
 
 def invariance(
@@ -115,7 +132,7 @@ def warp(
     :param cameras: Of all views, as are ``flips``.
     """
     rows, columns = features.shape[-2:]
-    fx, fy, cx, cy = (_widen(part) for part in intrinsics(cameras))
+    fx, fy, cx, cy = (_widen(part) for part in geometry.intrinsics(cameras))
     cx, cy = cx / patch, cy / patch
     mirrored = flips[0::2] != flips[1::2]
     centre = torch.where(mirrored, columns - cx[0::2], cx[0::2])

@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 class Objective(nn.Module):
     """The loss terms of the network.
 
+    :param camera: A key of :data:`~trainonce.recipes.depth.losses.CAMERA_ERRORS`.
     :param crossed: As in :func:`~trainonce.recipes.depth.losses.silog`.
     :param rounding: As in :func:`~trainonce.recipes.depth.losses.invariance`.
     """
 
-    def __init__(self, network: UniDepth, *, crossed: bool = False, rounding: losses.Rounding = "none") -> None:
+    def __init__(
+        self,
+        network: UniDepth,
+        *,
+        camera: losses.Camera = "rays",
+        crossed: bool = False,
+        rounding: losses.Rounding = "none",
+    ) -> None:
         super().__init__()
         self.network, self.crossed, self.rounding = network, crossed, rounding
+        self.camera_error = losses.CAMERA_ERRORS[camera]
         self.long = nn.ParameterList([] if network.flat is None else network.flat.parameters().values())
 
     def forward(self, images: Tensor, depths: Tensor, cameras: Tensor, flips: Tensor) -> dict[str, Tensor]:
@@ -33,7 +42,7 @@ class Objective(nn.Module):
             truth = geometry.rays(cameras, (images.shape[-2], images.shape[-1]))
         return {
             "depth": losses.silog(found.depth, depths, crossed=self.crossed),
-            "camera": losses.ray_error(found.rays, truth),
+            "camera": self.camera_error(found.rays, truth),
             "invariance": losses.invariance(
                 found.features,
                 losses.cells(depths > 0, self.network.patch),

@@ -39,6 +39,8 @@ class Settings:
 
     **Losses**
 
+    :param camera: What the camera is compared by: ``rays``, a root mean square of each row as in the original, or
+        ``angles``, squared as the paper prints it.
     :param crossed: The original's table of every image's variance with every image's mean, and of masks alike.
     :param rounding: Of the shift between two views' features: ``none``, or ``integer`` as in the original.
 
@@ -89,6 +91,7 @@ class Settings:
     depths: tuple[int, ...] = (1, 1, 1)
     attention: str = "full"
     recompute: bool = False
+    camera: str = "rays"
     crossed: bool = False
     rounding: str = "none"
     steps: int = 1000
@@ -137,6 +140,7 @@ class Settings:
 
 CHOICES = {
     "attention": ("full", "nystrom"),
+    "camera": ("rays", "angles"),
     "rounding": ("none", "integer"),
     "precision": ("float32", "tf32", "bfloat16"),
 }

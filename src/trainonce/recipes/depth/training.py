@@ -180,7 +180,12 @@ def build_network(settings: Settings, device: torch.device) -> UniDepth:
 
 def build_objective(network: UniDepth, settings: Settings, device: torch.device) -> nn.Module:
     """The losses as one module: its blocks compiled, distributed or captured as a CUDA graph if the settings say so."""
-    objective = Objective(network, crossed=settings.crossed, rounding=settings.rounding)  # type: ignore[arg-type]
+    objective = Objective(
+        network,
+        camera=settings.camera,  # type: ignore[arg-type]
+        crossed=settings.crossed,
+        rounding=settings.rounding,  # type: ignore[arg-type]
+    )
     objective.train()
     if settings.compile:
         compile_blocks(network, dynamic=not settings.shape)
