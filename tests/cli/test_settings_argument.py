@@ -118,6 +118,11 @@ def test_a_text_of_another_type_is_one_sentence(name, text, rule):
     assert rule in str(raised.value)
 
 
+def asked(**given):
+    """What the command line says, which is nothing else."""
+    return Namespace(**{"file_settings": {}, "set": [], "steps": None, "data_root": None, "preset": None} | given)
+
+
 @pytest.mark.parametrize(
     ("written", "text"),
     [
@@ -128,10 +133,8 @@ def test_a_text_of_another_type_is_one_sentence(name, text, rule):
     ],
 )
 def test_a_study_file_and_an_option_give_the_same_task(written, text):
-    from_file = with_settings(
-        sized, Namespace(file_settings=tomllib.loads(written), set=[], steps=None, data_root=None)
-    )
-    from_option = with_settings(sized, Namespace(file_settings={}, set=[text], steps=None, data_root=None))
+    from_file = with_settings(sized, asked(file_settings=tomllib.loads(written)))
+    from_option = with_settings(sized, asked(set=[text]))
     assert from_file.settings == from_option.settings
     assert from_file.identity == from_option.identity
 
@@ -149,13 +152,12 @@ def test_a_study_file_and_an_option_give_the_same_task(written, text):
 )
 def test_an_entry_of_another_type_is_one_sentence(written, sentence):
     with pytest.raises(Problem) as raised:
-        with_settings(sized, Namespace(file_settings=tomllib.loads(written), set=[], steps=None, data_root=None))
+        with_settings(sized, asked(file_settings=tomllib.loads(written)))
     assert sentence in str(raised.value)
 
 
 def test_a_text_of_a_study_file_stays_text_where_the_default_says_nothing():
-    asked = Namespace(file_settings={"root": "5"}, set=[], steps=None, data_root=None)
-    assert with_settings(sized, asked).settings["root"] == "5"
+    assert with_settings(sized, asked(file_settings={"root": "5"})).settings["root"] == "5"
 
 
 def test_the_command_reads_them_so(tmp_path, capsys):

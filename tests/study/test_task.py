@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import l1_loss, mse_loss
 
-from trainonce.study import Task, task
+from trainonce.study import Preset, Task, task
+from trainonce.study.plans import parse
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
 
@@ -59,6 +60,34 @@ def test_unknown_settings_are_one_sentence():
 
 
 # What makes it another study
+
+
+def with_preset(preset):
+    @task(**TWO, yoto={"init": 0.5, "decay": 1.0}, presets={"odd": preset})
+    def function(trial, *, steps=5, rate=0.1):
+        """A task with a preset."""
+
+    return function
+
+
+def test_a_preset_is_its_settings_and_those_given_afterwards_go_before_it():
+    plain = with_preset(Preset("odd", {"rate": 1}, yoto={"decay": 3.0}))
+    chosen = plain.preset("odd")
+    assert chosen.settings == {"steps": 5, "rate": 1.0}
+    assert parse("yoto", chosen).rules == parse("yoto(init=0.5,decay=3)", plain).rules
+    assert parse("yoto(decay=4)", chosen).rules == parse("yoto(init=0.5,decay=4)", plain).rules
+    assert chosen.using(rate=2).settings["rate"] == 2.0
+    assert chosen.identity == plain.using(rate=1).identity != plain.identity
+
+
+def test_a_preset_that_is_not_there_or_does_not_fit_is_one_sentence():
+    task = with_preset(Preset("odd"))
+    with pytest.raises(ValueError, match=r"has no preset 'odt'; it has: 'odd'\. Did you mean 'odd'\?"):
+        task.preset("odt")
+    with pytest.raises(ValueError, match=r"The task 'line' has no preset 'odd'; it has: none\."):
+        _tasks.line.preset("odd")
+    with pytest.raises(ValueError, match=r"has no setting 'rat'; .* Did you mean 'rate'\?"):
+        with_preset(Preset("odd", {"rat": 1}))
 
 
 def test_a_version_stands_for_the_source():

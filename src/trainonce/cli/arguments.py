@@ -148,6 +148,11 @@ def _task_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
         metavar="KEY=VALUE",
         help="another setting of the task, such as lr=0.1 or augment=no",
     )
+    parser.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="settings that belong together, of which --set may change some; see 'trainonce recipes NAME'",
+    )
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where the data is, for tasks that read data")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="the study's folder (default: out/TASK or out/TASK-run)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,14 @@ class Request:
         from trainonce.study.store import Store
 
         return Store(self.out, writable=False).read() if (self.out / layout.RECORDS).is_file() else {}
+
+    @property
+    def introduction(self) -> str:
+        """What is trained, and what the task notes of it."""
+        task = self.task
+        notes = task.notes(task, self.plans, self.seeds) if task.notes is not None else ()
+        filled = (textwrap.fill(f"Note: {note}", 100, break_on_hyphens=False) for note in notes)
+        return "\n".join([f"{task.name}: {task.about}", *filled])
 
     def open(self, margin: float | None = None) -> Study:
         """The study, in its folder."""

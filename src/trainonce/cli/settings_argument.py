@@ -22,7 +22,8 @@ WORDS = {"true": True, "false": False, "none": None}
 
 
 def with_settings(task: Task, asked: argparse.Namespace) -> Task:
-    """The task with the settings that the command line names."""
+    """The task with the preset and the settings that the command line names; settings go before the preset."""
+    task = task if asked.preset is None else task.preset(asked.preset)
     settings = {key: _read_entry(task, key, value) for key, value in asked.file_settings.items()}
     for text in asked.set:
         key, equals, value = (part.strip() for part in text.partition("="))

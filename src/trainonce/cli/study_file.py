@@ -34,6 +34,7 @@ ENTRIES = {
     "seeds": "how many, or which: 5, '0-4' or [10, 11, 12]",
     "margin": "a number above 0",
     "out": "text, the folder for the results",
+    "preset": "text, the name of one of the task's presets",
     "settings": "a table, such as [settings] with lr = 0.1 below it",
 }
 
@@ -51,6 +52,7 @@ def fill_in(asked: argparse.Namespace) -> None:
     asked.seeds = content.get("seeds") if asked.seeds is None else asked.seeds
     asked.margin = content.get("margin") if asked.margin is None else asked.margin
     asked.out = path.parent / content["out"] if asked.out is None and "out" in content else asked.out
+    asked.preset = content.get("preset") if asked.preset is None else asked.preset
     asked.file_settings = content.get("settings", {})
 
 
@@ -80,7 +82,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def _check(path: Path, key: str, value: Any) -> Any:
     match key, value:
-        case (("task" | "out"), str()) if value.strip():
+        case (("task" | "out" | "preset"), str()) if value.strip():
             return value
         case "plans", str():
             return [value]

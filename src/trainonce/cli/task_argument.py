@@ -83,6 +83,9 @@ def describe(task: Task) -> str:
     for name, value in shown.items():
         line = f"{name:<{wide[0]}}{value:<{wide[1]}}{documented.get(name, '')}".rstrip()
         lines.append(textwrap.fill(line, 100, subsequent_indent=" " * sum(wide)))
+    for name, preset in task.presets.items():
+        values = [f"{key}={value}" for part in (preset.settings, preset.yoto) for key, value in part.items()]
+        lines += ["", textwrap.fill(f"--preset {name}: {preset.about}: {', '.join(values)}", 100)]
     return "\n".join(lines)
 
 

@@ -37,7 +37,7 @@ def compare(asked: argparse.Namespace) -> int:
     task, out = request.task, request.out
     workers = _workers(asked, task)
     if asked.dry_run:
-        print(f"{task.name}: {task.about}")
+        print(request.introduction)
         if asked.drop:
             show_drop(out, asked.drop)
         cost_check.show(request, workers)
@@ -49,7 +49,7 @@ def compare(asked: argparse.Namespace) -> int:
         drop(out, asked.drop)
     count = len({key for item in study.items() for key in item.keys})
     names = ", ".join(plan.name for plan in study.plans)
-    print(f"{task.name}: {task.about}")
+    print(request.introduction)
     text = f"{count} trial{'s' if count != 1 else ''}: {names}; {request.described_seeds}. Results go to {out}."
     print(textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
     if study.changes and study.store.read():
@@ -76,7 +76,7 @@ def run(asked: argparse.Namespace) -> int:
     if len(request.plans) != 1 or len(request.plans[0].rules) != 1:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task, study = request.task, request.open()
-    print(f"{task.name}: {task.about}")
+    print(request.introduction)
     study.run(**_tools(asked), limit=None, report=False)  # one training was asked for
     from trainonce.study import sentences
     from trainonce.study.schedule import left_out

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from trainonce import lazy as _lazy
 from trainonce.errors import InputError as InputError
 from trainonce.errors import user_errors as user_errors
+from trainonce.study.task import Preset as Preset
 from trainonce.study.task import Task as Task
 from trainonce.study.task import task as task  # at once: imported later, its module would hide it
 
@@ -41,4 +42,4 @@ else:
         {"DamagedStore": "store", "Record": "record", "Study": "study", "Summary": "summary", "Trial": "trial"},
     )
 
-__all__ = ["DamagedStore", "InputError", "Record", "Study", "Summary", "Task", "Trial", "task", "user_errors"]
+__all__ = ["DamagedStore", "InputError", "Preset", "Record", "Study", "Summary", "Task", "Trial", "task", "user_errors"]

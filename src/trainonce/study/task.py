@@ -19,10 +19,24 @@ from trainonce.study.identity import Describer, UnstableError, bytes_of, code_of
 from trainonce.text import check_line, did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
+    from trainonce.study.plans import Plan
     from trainonce.study.trial import Trial
 
 Direction = Literal["maximize", "minimize"]
 TrainFunction = Callable[..., Mapping[str, float] | None]
+Notes = Callable[["Task", "Sequence[Plan]", Sequence[int]], Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """Settings of a task, and of the paper's rule for it, that belong together under one name.
+
+    :param about: What they are, in a few words.
+    """
+
+    about: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    yoto: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Splits:
@@ -68,6 +82,8 @@ class Task(Splits):
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     made: float = dataclasses.field(default_factory=time.time, compare=False)
     ranks: int = 1
+    presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
+    notes: Notes | None = None
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
         return self.function(trial, **copy.deepcopy(dict(self.settings)))
@@ -107,6 +123,16 @@ class Task(Splits):
             if isinstance(self.settings[key], float) and isinstance(value, int):
                 settings[key] = float(value)  # lr=1 and lr=1.0 are the same training
         return dataclasses.replace(self, settings={**self.settings, **settings})
+
+    def preset(self, name: str) -> Task:
+        """The task with the settings of one of its presets; those changed afterwards go before it."""
+        if name not in self.presets:
+            known = quoted(self.presets) or "none"
+            raise ValueError(
+                f"The task {self.name!r} has no preset {name!r}; it has: {known}.{did_you_mean(name, self.presets)}"
+            )
+        chosen = self.presets[name]
+        return dataclasses.replace(self.using(**chosen.settings), yoto={**self.yoto, **chosen.yoto})
 
     def over(self, ranks: int) -> Task:
         """The task with trainings over so many processes each, on one machine or several: see the executor ``ray``."""
@@ -193,6 +219,8 @@ def task(
     incidental: Sequence[str] = (),
     version: int | None = None,
     ignore_files: Sequence[str] = (),
+    presets: Mapping[str, Preset] | None = None,
+    notes: Notes | None = None,
     name: str | None = None,
 ) -> Callable[[TrainFunction], Task]:
     """Turn a training function into a task.
@@ -219,6 +247,10 @@ def task(
         not mixed with later ones. By default every change counts of the task's file and of those beside it, in its
         folder or package, that it imports.
     :param ignore_files: Which of those do not count, such as ``["plots.py", "pictures/*"]``.
+    :param presets: Settings that belong together, by the name that ``--preset`` chooses them by: see
+        :class:`trainonce.study.Preset`.
+    :param notes: A function of the task, the plans and the seeds that returns sentences to show before anything is
+        trained, such as what a setting will cost.
     :param name: The task's name; by default the function's.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
@@ -252,7 +284,7 @@ def task(
         if unknown := [key for key in incidental if key not in settings]:
             known = ", ".join(settings) or "none"
             raise ValueError(f"incidental names settings of the function; {quoted(unknown)} is none. It has: {known}.")
-        return Task(
+        made = Task(
             function,
             name or function.__name__,
             checked,
@@ -269,7 +301,12 @@ def task(
             version,
             tuple(ignore_files),
             settings,
+            presets=dict(presets or {}),
+            notes=notes,
         )
+        for preset in made.presets:
+            made.preset(preset)  # raises where it has a setting that the function lacks
+        return made
 
     return decorate
 

@@ -40,6 +40,18 @@ def test_the_paper_is_the_paper():
     assert (task.yoto["init"], task.yoto["decay"]) == (0.1, 20.0)
 
 
+def test_the_released_code_is_one_word():
+    settings = Settings(**load("unidepth-paper").preset("released").settings)
+    assert (settings.crossed, settings.rounding, settings.squared, settings.clip_exponents) == (
+        True,
+        "integer",
+        True,
+        True,
+    )
+    last = settings.lr * learning_rate_factor(settings.steps, settings)
+    assert last == pytest.approx(1e-6)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -4,9 +4,13 @@ import dataclasses
 import inspect
 
 import pytest
+import torch
 
+import trainonce
+from trainonce.recipes import load
 from trainonce.recipes.segmentation.settings import Settings
 from trainonce.recipes.settings import with_settings
+from trainonce.study import plans
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,16 @@ from trainonce.recipes.settings import with_settings
 def test_settings_are_checked(given, said):
     with pytest.raises(ValueError, match=said):
         Settings(**given)
+
+
+def test_as_printed_is_one_word():
+    task = load("ciss-paper").preset("printed")
+    assert (task.settings["optimizer"], task.settings["weight_decay"]) == ("sgdw", 2.0)
+    (rule,) = plans.parse("yoto", task).rules
+    made, expected = rule.build(task.terms), trainonce.CompositeLoss.as_printed(task.terms, "ciss", lr=2.5e-4)
+    assert (made.decay, made.regularizer) == (expected.decay, expected.regularizer)
+    assert torch.equal(made.exponents, expected.exponents)
+    assert rule.settings["lr"] == task.settings["lr"]
 
 
 def test_settings_become_the_parameters_of_a_task():

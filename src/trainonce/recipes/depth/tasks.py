@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainonce.recipes import notes
 from trainonce.recipes.depth.losses import TERMS
 from trainonce.recipes.depth.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import with_settings
 from trainonce.recipes.vision.files import data_root
-from trainonce.study import task, user_errors
+from trainonce.study import Preset, task, user_errors
 
 if TYPE_CHECKING:
-    from trainonce.study import Trial
+    from collections.abc import Sequence
+
+    from trainonce.study import Task, Trial
+    from trainonce.study.plans import Plan
 
 
 ROOMS = Settings(
@@ -104,6 +108,29 @@ PAPER = Settings(
 )
 
 
+RELEASED = Preset(
+    "what UniDepth's released code does, on which the paper's numbers presumably rest",
+    {
+        "crossed": True,
+        "rounding": "integer",
+        "squared": True,
+        "clip_exponents": True,
+        "lowest": float(f"{1e-6 / PAPER.lr:.12g}"),  # the decoder's and the exponents' last rate is 1e-6
+    },
+)
+
+
+def paper_notes(task: Task, plans: Sequence[Plan], seeds: Sequence[int]) -> list[str]:
+    """Where trainings of unidepth-paper would not be the paper's."""
+    found = (
+        notes.of_weights(task, "DINOv2's", "dinov2_vitl14_pretrain.pth"),
+        notes.of_travel(task, plans, PAPER.lr * PAPER.steps),
+        notes.of_batch(task, PAPER.batch, "views"),
+        notes.of_seeds(task, plans, seeds, 1),
+    )
+    return list(filter(None, found))
+
+
 @task(
     terms=TERMS,
     metric="delta_1",
@@ -112,6 +139,8 @@ PAPER = Settings(
     yoto={"init": 0.1, "decay": 20.0, "regularizer": "paper", "lr": 1.35e-4},
     incidental=INCIDENTAL,
     version=2,
+    presets={"released": RELEASED},
+    notes=paper_notes,
     name="unidepth-paper",
 )
 @with_settings(PAPER)
