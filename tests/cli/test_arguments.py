@@ -14,8 +14,13 @@ from trainonce.study.plans import parse, separate
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command.md"
 
 
+def commands_of(parser):
+    return dict(next(a for a in parser._actions if isinstance(a.choices, dict)).choices)
+
+
 def test_every_option_is_in_the_reference():
-    commands = next(a for a in build_parser()._actions if isinstance(a.choices, dict)).choices
+    commands = commands_of(build_parser())
+    commands |= {f"data {name}": action for name, action in commands_of(commands.pop("data")).items()}
     options = {o for command in commands.values() for action in command._actions for o in action.option_strings}
     page = PAGE.read_text()
     assert [option for option in options - {"-h", "--help"} if f"| `{option}" not in page] == []

@@ -63,6 +63,16 @@ def positive(text: str) -> float:
     return value
 
 
+def image_size(text: str) -> tuple[int, int]:
+    sides = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+    if len(sides) != 2 or text.count(",") != 1 or min(sides) < SMALLEST:
+        raise argparse.ArgumentTypeError(f"must be a height and a width of at least {SMALLEST}, as 48,64; got {text!r}")
+    return sides[0], sides[1]
+
+
+SMALLEST = 32  # pixels of a side of made-up images
+
+
 def option_type(name: str) -> Callable[[str], Any]:
     """What reads an option of an executor."""
     option = OPTIONS[name]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trainonce
-from trainonce.cli import commands, training
-from trainonce.cli.argument_types import count, option_type, positive, seed_list, whole
+from trainonce.cli import commands, data, evaluate, training
+from trainonce.cli.argument_types import count, image_size, option_type, positive, seed_list, whole
 from trainonce.cli.request import PLANS
 from trainonce.recipes import RECIPES
 from trainonce.study import layout
@@ -63,6 +63,51 @@ def build_parser() -> argparse.ArgumentParser:
     two.add_argument("--plan", default="yoto", help="how the coefficients come about (default: yoto)")
     two.add_argument("--seed", type=whole, default=0, help="the seed of the training (default: 0)")
     two.set_defaults(command=training.run)
+
+    kept = subparsers.add_parser(
+        "evaluate",
+        help="evaluate a network that a training kept, and predict with it",
+        description=f"Load the {layout.NETWORK} of a trial, print the metrics of the task's sets beside those of its "
+        "training, and write pictures and predictions where they are asked for.",
+    )
+    kept.add_argument("folder", type=Path, metavar="DIR", help="the folder of a study, or of one of its trials")
+    kept.add_argument("--plan", help="whose training, of a study with several; of a grid the point that is reported")
+    which = kept.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=whole, help="of which training, where several seeds were kept")
+    which.add_argument("--choose", choices=("median", "worst", "best"), help="that seed, by the metric that selects")
+    kept.add_argument("--task", help="the task, where it is no recipe: file.py or file.py:name")
+    kept.add_argument("--pictures", type=Path, metavar="OUT", help="write pictures of predictions to this folder")
+    kept.add_argument("--export", type=Path, metavar="OUT", help="write predictions as files to this folder")
+    kept.add_argument("--device", help="such as cpu or cuda:0 (default: the first GPU, or the CPU)")
+    _setting_arguments(kept)
+    kept.set_defaults(command=evaluate.evaluate)
+
+    files = subparsers.add_parser(
+        "data",
+        help="check the data of a task, or make some up",
+        description="Check the data of a task or make some up.",
+    )
+    files.set_defaults(command=lambda asked: _print_help(files))
+    actions = files.add_subparsers(metavar="ACTION")
+    make = actions.add_parser(
+        "make",
+        help="write made-up data in a layout that a task reads",
+        description="Write a little made-up data in a layout that a task reads, to try its commands with.",
+    )
+    make.add_argument("task", metavar="TASK", help="a recipe, or a file as for 'run'")
+    make.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
+    make.add_argument("--layout", metavar="NAME", help="such as hdf5 or folder (default: the task's first)")
+    make.add_argument("--size", type=image_size, metavar="H,W", help="of the images, in pixels (default: tiny)")
+    make.set_defaults(command=data.make)
+    check = actions.add_parser(
+        "check",
+        help="read the data of a task as training would, and say what is there",
+        description="Read the data of a task as the check before a training does. Print a line for each set, or what "
+        "is wrong.",
+    )
+    check.add_argument("task", metavar="TASK", help="a recipe, or a file as for 'run'")
+    _setting_arguments(check)
+    check.set_defaults(command=data.check)
 
     summary = subparsers.add_parser(
         "summary",
@@ -139,8 +184,22 @@ def _print_help(parser: argparse.ArgumentParser) -> int:
 
 def _task_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
     parser.add_argument("task", metavar="TASK", help=f"a recipe, file.py, file.py:name or package.module:name{more}")
-    parser.set_defaults(file_settings={})  # of a study file
+    _setting_arguments(parser)
     parser.add_argument("--steps", type=count, help="optimizer steps of a training (default: the task's)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="the study's folder (default: out/TASK or out/TASK-run)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole,
+        help="trainings at a time, 0 for in this process (default: one per GPU, or one per core and at most 8)",
+    )
+    parser.add_argument("--device", help="such as cpu or cuda:0 (default: all GPUs, or the CPU)")
+    _executor_arguments(parser)
+
+
+def _setting_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(file_settings={}, steps=None, executor=None)  # what only some commands set
     parser.add_argument(
         "--set",
         action="append",
@@ -154,16 +213,6 @@ def _task_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
         help="settings that belong together, of which --set may change some; see 'trainonce recipes NAME'",
     )
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="where the data is, for tasks that read data")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="the study's folder (default: out/TASK or out/TASK-run)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole,
-        help="trainings at a time, 0 for in this process (default: one per GPU, or one per core and at most 8)",
-    )
-    parser.add_argument("--device", help="such as cpu or cuda:0 (default: all GPUs, or the CPU)")
-    _executor_arguments(parser)
 
 
 def _executor_arguments(parser: argparse.ArgumentParser) -> None:

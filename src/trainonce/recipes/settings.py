@@ -14,8 +14,6 @@ from trainonce.text import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trainonce.study import Trial
-
 S = TypeVar("S")
 
 
@@ -66,12 +64,15 @@ def _check(name: str, default: Any, value: Any, ranges: Mapping[str, tuple[float
             raise ValueError(f"The setting {name} is a {kind} of at least {low}{upper}; got {value!r}.")
 
 
-def with_settings(defaults: S) -> Callable[[Callable[[Trial, S], Any]], Callable[..., Any]]:
-    """Turn a function of a trial and settings into one of a trial and a keyword-only parameter for each setting."""
+def with_settings(defaults: S) -> Callable[[Callable[[Any, S], Any]], Callable[..., Any]]:
+    """Turn a function of a trial and settings into one of a trial and a keyword-only parameter for each setting.
 
-    def decorate(function: Callable[[Trial, S], Any]) -> Callable[..., Any]:
+    In place of the trial there may be anything else.
+    """
+
+    def decorate(function: Callable[[Any, S], Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def run(trial: Trial, **given: Any) -> Any:
+        def run(trial: Any, **given: Any) -> Any:
             with user_errors():
                 settings = dataclasses.replace(defaults, **given)  # type: ignore[type-var]
             return function(trial, settings)

@@ -31,6 +31,7 @@ from trainonce.study.task import Task as Task
 from trainonce.study.task import task as task  # at once: imported later, its module would hide it
 
 if TYPE_CHECKING:
+    from trainonce.study.kept import KeptTrial as KeptTrial
     from trainonce.study.record import Record as Record
     from trainonce.study.store import DamagedStore as DamagedStore
     from trainonce.study.study import Study as Study
@@ -39,7 +40,26 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = _lazy.exports(
         __name__,
-        {"DamagedStore": "store", "Record": "record", "Study": "study", "Summary": "summary", "Trial": "trial"},
+        {
+            "DamagedStore": "store",
+            "KeptTrial": "kept",
+            "Record": "record",
+            "Study": "study",
+            "Summary": "summary",
+            "Trial": "trial",
+        },
     )
 
-__all__ = ["DamagedStore", "InputError", "Preset", "Record", "Study", "Summary", "Task", "Trial", "task", "user_errors"]
+__all__ = [
+    "DamagedStore",
+    "InputError",
+    "KeptTrial",
+    "Preset",
+    "Record",
+    "Study",
+    "Summary",
+    "Task",
+    "Trial",
+    "task",
+    "user_errors",
+]

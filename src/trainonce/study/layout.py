@@ -12,6 +12,7 @@
         checkpoint.pt    where an interrupted trial goes on; removed when it has ended
         spent.json       what the trial has cost so far that no record counts; removed when it has ended
         pictures/        PNG files that the report shows
+        network.pt       the trained network, where the task keeps it; ``trainonce evaluate`` loads it
     logs/KEY.txt     what a trial printed
     incoming/KEY/    files of a trial that trains elsewhere, on their way into its folder
     slurm/           what is shared with Slurm jobs; empty when none is left
@@ -38,6 +39,7 @@ CURVES = "curves.bin"
 CHECKPOINT = "checkpoint.pt"
 SPENT = "spent.json"
 PICTURES = "pictures"
+NETWORK = "network.pt"
 
 # Written by the report
 REPORT = "report.html"

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 Direction = Literal["maximize", "minimize"]
 TrainFunction = Callable[..., Mapping[str, float] | None]
+Evaluate = Callable[..., Mapping[str, float]]
+CheckData = Callable[..., Mapping[str, str]]
+#: Writes made-up data of a size (height, width) into a folder.
+MakeData = Callable[[Path, tuple[int, int] | None], None]
 Notes = Callable[["Task", "Sequence[Plan]", Sequence[int]], Sequence[str]]
 
 
@@ -84,6 +88,9 @@ class Task(Splits):
     ranks: int = 1
     presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
     notes: Notes | None = None
+    evaluate: Evaluate | None = None
+    check_data: CheckData | None = None
+    make_data: Mapping[str, MakeData] = dataclasses.field(default_factory=dict)
 
     def __call__(self, trial: Trial) -> Mapping[str, float] | None:
         return self.function(trial, **copy.deepcopy(dict(self.settings)))
@@ -222,6 +229,9 @@ def task(
     presets: Mapping[str, Preset] | None = None,
     notes: Notes | None = None,
     name: str | None = None,
+    evaluate: Evaluate | None = None,
+    check_data: CheckData | None = None,
+    make_data: Mapping[str, MakeData] | None = None,
 ) -> Callable[[TrainFunction], Task]:
     """Turn a training function into a task.
 
@@ -252,6 +262,13 @@ def task(
     :param notes: A function of the task, the plans and the seeds that returns sentences to show before anything is
         trained, such as what a setting will cost.
     :param name: The task's name; by default the function's.
+    :param evaluate: What ``trainonce evaluate`` calls: a function of a :class:`~trainonce.study.KeptTrial` and the
+        settings that loads the trial's ``network.pt``, which training has written to ``trial.dir``, and returns metrics
+        by the names that training gives them.
+    :param check_data: What ``trainonce data check`` calls: a function of ``progress(done, total, what)`` and the
+        settings that reads the data, raises ``ValueError`` for what is wrong, and returns a line of text for each set.
+    :param make_data: What ``trainonce data make`` calls: for each layout of the data that is read a function of a
+        folder and a size (height, width), or None, that writes made-up data there. The first is the default.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
     ... def line(trial, *, steps=100):
@@ -303,6 +320,9 @@ def task(
             settings,
             presets=dict(presets or {}),
             notes=notes,
+            evaluate=evaluate,
+            check_data=check_data,
+            make_data=dict(make_data or {}),
         )
         for preset in made.presets:
             made.preset(preset)  # raises where it has a setting that the function lacks

@@ -3,12 +3,14 @@
 import json
 
 import pytest
-from _depth_data import write_archives, write_folders, write_hdf5
 from _runs import torchrun
 
 from trainonce import cli
 from trainonce.recipes import load
 from trainonce.recipes.depth.data import paper_data
+from trainonce.recipes.depth.data.made_up.archives import write_archives
+from trainonce.recipes.depth.data.made_up.folders import write_folders
+from trainonce.recipes.depth.data.made_up.hdf5 import write_hdf5
 from trainonce.recipes.depth.data.readers import frame_files
 from trainonce.recipes.depth.optimisation import learning_rate_factor
 from trainonce.recipes.depth.settings import Settings

@@ -11,12 +11,12 @@ import pytest
 import torch
 from _interruption import check_resumed_as_straight
 from _runs import torchrun, train
-from _street_folders import write_acdc, write_camvid, write_cityscapes
 
 import trainonce
 from trainonce import cli
 from trainonce.recipes import RECIPES, load
 from trainonce.recipes.segmentation import tasks, training
+from trainonce.recipes.segmentation.data.made_up import write_acdc, write_camvid, write_cityscapes
 from trainonce.recipes.segmentation.generated import streets as generated
 from trainonce.recipes.segmentation.settings import Settings
 from trainonce.study import Study

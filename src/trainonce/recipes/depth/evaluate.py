@@ -17,7 +17,7 @@ from trainonce.recipes.vision.precision import inference_autocast
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -58,20 +58,28 @@ def _shape(settings: Settings, patch: int, size: tuple[int, ...]) -> tuple[int, 
 
 
 def mean_metrics(
-    network: UniDepth, examined: EvaluationSet, settings: Settings, device: torch.device, *, with_points: bool = True
+    network: UniDepth,
+    examined: EvaluationSet,
+    settings: Settings,
+    device: torch.device,
+    *,
+    with_points: bool = True,
+    seen: Callable[[Sequence[int], Tensor, Tensor], None] = lambda indices, depths, cameras: None,
 ) -> dict[str, float]:
     """The mean of each metric over the frames of a set, of all processes.
 
     :param with_points: Whether the distances of point clouds, which take longest, are measured as well.
+    :param seen: Gets the predictions for some frames: their indices, depths and cameras.
     """
     was_training = network.training
     network.eval()
     most = settings.points if with_points else 0
     names = [name for name in METRICS if most or name != "f_a"]
     sums = torch.zeros(1 + len(names), dtype=torch.float64, device=device)  # first the number of frames
-    for group in _groups(examined, settings, device):
+    for indices, group in _groups(examined, settings, device):
         frames = stack_frames(group, device)
         depths, cameras = predict(network, frames, settings)
+        seen(indices, depths, cameras)
         found = measure(depths, cameras, frames, examined.range, examined.window, most=most, squared=settings.squared)
         counts = found["pixels"] > 0
         values = torch.stack([torch.ones_like(found["focal"]), *(found[name] for name in names)]).double()
@@ -88,14 +96,17 @@ def mean_metrics(
 PERCENT = ("delta_1", "f_a", "focal")
 
 
-def _groups(examined: EvaluationSet, settings: Settings, device: torch.device) -> Iterator[list[Frame]]:
-    """The frames of this process, those of one size together."""
+def _groups(
+    examined: EvaluationSet, settings: Settings, device: torch.device
+) -> Iterator[tuple[list[int], list[Frame]]]:
+    """The frames of this process with their indices, those of one size together."""
     mine = range(torchrun.rank(), len(examined.frames), torchrun.world_size())
     group: list[Frame] = []
+    indices: list[int] = []
     for start in range(0, len(mine), GROUP):
         part = mine[start : start + GROUP]
         if (generated := generate(examined.frames, part, device)) is not None:
-            yield [Frame(*each) for each in zip(*generated, strict=True)]
+            yield list(part), [Frame(*each) for each in zip(*generated, strict=True)]
             continue
 
         def read(i: int, part: range = part) -> Frame | str:
@@ -104,14 +115,15 @@ def _groups(examined: EvaluationSet, settings: Settings, device: torch.device) -
             except UNREADABLE as error:
                 return error_with_name(examined.frames.name(part[i]), error)
 
-        for frame in read_all(read, len(part), settings.readers):
+        for index, frame in zip(part, read_all(read, len(part), settings.readers), strict=True):
             if isinstance(frame, str):
                 text = f"A frame cannot be read, and is left out of the metrics: {frame}"
                 warnings.warn(text, UnreadableFrame, stacklevel=2)
                 continue
             if group and (len(group) == GROUP or frame.depth.shape != group[0].depth.shape):
-                yield group
-                group = []
+                yield indices, group
+                indices, group = [], []
+            indices.append(index)
             group.append(frame)
     if group:
-        yield group
+        yield indices, group

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.recipes.depth.geometry import intrinsics, points
-from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fit_tile, write_picture
+from trainonce.recipes.vision.encode import write_file
+from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, TILE, fit_tile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +202,7 @@ def _write(
         content = _png(rows[:count], legends[:count], titles, bits)
         if len(content) <= LIMIT:
             break
-    write_picture(content, path)
+    write_file(path, content)
 
 
 def _png(

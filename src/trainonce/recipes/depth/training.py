@@ -35,6 +35,7 @@ from trainonce.study import layout, torchrun, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from torch import Tensor, nn
 
@@ -98,7 +99,8 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             for name, examined in sets.evaluation_sets().items()
             for metric, value in mean_metrics(network, examined, settings, device).items()
         }
-        write_outputs(trial, settings, network, lambda: draw_pictures(trial, network, sets, settings))
+        folder = trial.dir / layout.PICTURES
+        write_outputs(trial, settings, network, lambda: draw_pictures(folder, network, sets.test, settings, device))
     return results
 
 
@@ -152,9 +154,9 @@ def cache_first_frames(examined: EvaluationSet, device: torch.device) -> Evaluat
 CACHED = 256  # frames, at most
 
 
-def build_network(settings: Settings, device: torch.device) -> UniDepth:
-    """The network on its device, with pretrained weights if the settings name some."""
-    network = UniDepth(
+def new_network(settings: Settings) -> UniDepth:
+    """The network with random weights."""
+    return UniDepth(
         settings.encoder,
         settings.dim,
         settings.heads,
@@ -163,6 +165,11 @@ def build_network(settings: Settings, device: torch.device) -> UniDepth:
         recompute=settings.recompute,
         pretrained=bool(settings.weights),
     )
+
+
+def build_network(settings: Settings, device: torch.device) -> UniDepth:
+    """The network on its device, with pretrained weights if the settings name some."""
+    network = new_network(settings)
     if settings.weights and settings.encoder in CONVOLUTIONAL:
         load_weights(network.encoder.network, settings.encoder, settings.weights)  # type: ignore[arg-type]
     elif settings.weights:
@@ -230,19 +237,21 @@ def micro_batches(views: Views, count: int) -> Iterator[tuple[Views, bool]]:
         yield type(views)(*(part[i * length : (i + 1) * length] for part in views)), i == count - 1
 
 
-def draw_pictures(trial: Trial, network: UniDepth, sets: Sets, settings: Settings) -> None:
-    """Write some frames of the test set with true depth, predicted depth and error; and one as a point cloud."""
+def draw_pictures(
+    folder: Path, network: UniDepth, shown: EvaluationSet, settings: Settings, device: torch.device
+) -> None:
+    """Write some frames of a set with true depth, predicted depth and error; and one as a point cloud."""
     network.eval()
     frames = []
-    for i in evenly_spaced(len(sets.test.frames), PICTURES):
+    for i in evenly_spaced(len(shown.frames), PICTURES):
         with contextlib.suppress(*batches.UNREADABLE):  # the evaluation has warned of it
-            frames.append(sets.test.frames.frame(i))
+            frames.append(shown.frames.frame(i))
     if not frames:
         raise ValueError("the frames that were chosen for them cannot be read")
-    found = [predict(network, stack_frames([frame], trial.device), settings) for frame in frames]
+    found = [predict(network, stack_frames([frame], device), settings) for frame in frames]
     rows = [(frame, depth[0].cpu(), camera[0].cpu()) for frame, (depth, camera) in zip(frames, found, strict=True)]
-    pictures.write_panel(rows, trial.dir / layout.PICTURES / "depth.png")
-    pictures.write_cloud(rows[0], trial.dir / layout.PICTURES / "points.png")
+    pictures.write_panel(rows, folder / "depth.png")
+    pictures.write_cloud(rows[0], folder / "points.png")
 
 
 PICTURES = 4

@@ -17,7 +17,7 @@ from trainonce.recipes.vision.precision import inference_autocast
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from trainonce.recipes.segmentation.data.scenes import Scenes
     from trainonce.recipes.segmentation.settings import Settings
@@ -92,7 +92,7 @@ def predict(network: DeepLab, images: Tensor, size: Any, settings: Settings) -> 
 
 
 def confusion_matrix(
-    network: DeepLab, scenes: EvaluationLoader, classes: int, settings: Settings, device: torch.device
+    network: DeepLab, scenes: Iterable[tuple[Tensor, Tensor]], classes: int, settings: Settings, device: torch.device
 ) -> Tensor:
     """The confusion matrix over all scenes of a set, summed over the processes."""
     was_training = network.training

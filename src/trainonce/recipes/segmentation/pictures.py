@@ -11,7 +11,8 @@ from torch import Tensor
 
 from trainonce.extras import require
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes
-from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, fit_tile, write_picture
+from trainonce.recipes.vision.encode import write_file
+from trainonce.recipes.vision.panels import DPI, EDGE, GAP, HEAD, LIMIT, SMALL, fit_tile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ def write_panel(rows: Sequence[Sequence[Tensor]], classes: Classes, path: Path, 
         content = _png(_draw(mosaic, named, list(zip(starts, titles, strict=False))))
         if len(content) <= LIMIT:
             break
-    write_picture(content, path)
+    write_file(path, content)
 
 
 def _mosaic(pictures: Sequence[Sequence[Tensor]], starts: Sequence[int], bits: int) -> Tensor:

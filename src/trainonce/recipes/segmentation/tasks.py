@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainonce import composite
 from trainonce.recipes import notes
-from trainonce.recipes.segmentation.data.scenes import Domains, Subset
+from trainonce.recipes.segmentation.data.scenes import Domains, Subset, thin
 from trainonce.recipes.segmentation.losses import TERMS
 from trainonce.recipes.segmentation.settings import INCIDENTAL, Settings
 from trainonce.recipes.settings import with_settings
@@ -21,15 +21,72 @@ from trainonce.recipes.vision.files import data_root
 from trainonce.study import Preset, task, user_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from trainonce.study import Task, Trial
+    from trainonce.recipes.segmentation.data.scenes import Scenes
+    from trainonce.study import KeptTrial, Task, Trial
     from trainonce.study.plans import Plan
+
+# What each recipe can do besides training
+
+
+def evaluation(
+    defaults: Settings,
+    load: Callable[[int, Settings], Domains],
+    exported: Callable[[Domains, Settings], Mapping[str, Scenes]] | None = None,
+) -> Callable[..., Mapping[str, float]]:
+    """Make the function that evaluates a kept network.
+
+    :param load: The scenes for a seed.
+    :param exported: The sets whose predictions are written as files.
+    """
+
+    @with_settings(defaults)
+    def evaluate(kept: KeptTrial, settings: Settings) -> Mapping[str, float]:
+        from trainonce.recipes.segmentation import kept as network
+
+        with user_errors():
+            domains = load(kept.seed, settings)
+            sets = exported(domains, settings) if exported and kept.export else None
+        return network.evaluate(kept, domains, settings, sets)
+
+    return evaluate
+
+
+def checker(defaults: Settings, load: Callable[[int, Settings], Domains]) -> Callable[..., Mapping[str, str]]:
+    """Make the function that checks the data."""
+
+    @with_settings(defaults)
+    def check(progress: Callable[[int, int, str], None], settings: Settings) -> Mapping[str, str]:
+        from trainonce.recipes.segmentation.training import check_scenes
+
+        return check_scenes(load(0, settings).limit(settings.limit), settings, progress=progress)
+
+    return check
+
+
+def writer(name: str, **options: Any) -> Callable[[Path, tuple[int, int] | None], None]:
+    """Make the function that writes made-up data, by its name in ``made_up``, with further arguments."""
+
+    def write(folder: Path, size: tuple[int, int] | None) -> None:
+        from trainonce.recipes.segmentation.data import made_up
+
+        getattr(made_up, name)(folder, **options, **({"size": size} if size else {}))
+
+    return write
+
 
 # The generated scenes
 
 
 STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", steps=300, batch=4, lr=0.02, head_lr=1.0)
+
+
+def _streets(seed: int, settings: Settings) -> Domains:
+    from trainonce.recipes.segmentation.generated import streets as generated
+
+    return generated.load(seed, size=settings.size or generated.SIZE, target=settings.protocol)
 
 
 @task(
@@ -41,15 +98,15 @@ STREETS = Settings(protocol="night", crop=(96, 128), backbone="resnet-small", st
     incidental=INCIDENTAL,
     version=1,
     name="streets",
+    evaluate=evaluation(STREETS, _streets),
 )
 @with_settings(STREETS)
 def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """Generated street scenes, day to night; cross-entropy, feature invariance."""
-    from trainonce.recipes.segmentation.generated import streets as generated
     from trainonce.recipes.segmentation.training import train
 
     with user_errors():
-        domains = generated.load(trial.seed, size=settings.size or generated.SIZE, target=settings.protocol)
+        domains = _streets(trial.seed, settings)
     return train(trial, domains, settings)
 
 
@@ -74,6 +131,13 @@ CAMVID = Settings(
 )
 
 
+def _camvid(seed: int, settings: Settings) -> Domains:
+    del seed
+    from trainonce.recipes.segmentation.data import camvid as data
+
+    return data.load(data_root(settings.data_root), settings.protocol, settings.size or None)
+
+
 @task(
     terms=TERMS,
     metric="miou",
@@ -83,15 +147,17 @@ CAMVID = Settings(
     incidental=INCIDENTAL,
     version=1,
     name="camvid",
+    evaluate=evaluation(CAMVID, _camvid),
+    check_data=checker(CAMVID, _camvid),
+    make_data={layout: writer("write_camvid", layout=layout) for layout in ("archive", "zip", "segnet", "original")},
 )
 @with_settings(CAMVID)
 def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
     """CamVid, labelled by day and tested at dusk; cross-entropy, feature invariance."""
-    from trainonce.recipes.segmentation.data import camvid as data
     from trainonce.recipes.segmentation.training import train
 
     with user_errors():
-        domains = data.load(data_root(settings.data_root), settings.protocol, settings.size or None)
+        domains = _camvid(trial.seed, settings)
     return train(trial, domains, settings)
 
 
@@ -112,6 +178,25 @@ PAPER = Settings(
     keep_every=1000,
     keep_model=True,
 )
+
+
+def _paper(seed: int, settings: Settings) -> Domains:
+    del seed
+    if settings.protocol != "halves":
+        raise ValueError(f"The protocol of ciss-paper is 'halves'; got {settings.protocol!r}.")
+    return cityscapes_to_acdc(data_root(settings.data_root), settings.size or None)
+
+
+def _exported(domains: Domains, settings: Settings) -> Mapping[str, Scenes]:
+    """ACDC's validation set and, where it is there, its test set, whose labels only its server has."""
+    from trainonce.recipes.segmentation.data import acdc
+
+    target = acdc.find(data_root(settings.data_root))
+    sets = domains.limit(settings.limit).others
+    if not acdc.has_split(target, "test"):
+        return sets
+    test = acdc.load(target, "test", settings.size or None, labelled=False)
+    return {**sets, "acdc-test": thin(test, settings.limit)}
 
 
 PRINTED = Preset(
@@ -143,6 +228,9 @@ def paper_notes(task: Task, plans: Sequence[Plan], seeds: Sequence[int]) -> list
     presets={"printed": PRINTED},
     notes=paper_notes,
     name="ciss-paper",
+    evaluate=evaluation(PAPER, _paper, _exported),
+    check_data=checker(PAPER, _paper),
+    make_data={"published": writer("write_paper"), "flat": writer("write_paper", flat=True)},
 )
 @with_settings(PAPER)
 def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
@@ -150,9 +238,7 @@ def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
     from trainonce.recipes.segmentation.training import train
 
     with user_errors():
-        if settings.protocol != "halves":
-            raise ValueError(f"The protocol of ciss-paper is 'halves'; got {settings.protocol!r}.")
-        domains = cityscapes_to_acdc(data_root(settings.data_root), settings.size or None)
+        domains = _paper(trial.seed, settings)
     return train(trial, domains, settings)
 
 

@@ -25,7 +25,8 @@ from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
 from trainonce.study import layout, torchrun, user_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from torch.optim import Optimizer
 
@@ -44,7 +45,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         network = build_network(len(domains.classes), settings, device)
         losses = build_losses(network, settings, device)
         if settings.check:
-            check_scenes(domains, settings)
+            check_in_first_process(lambda: check_scenes(domains, settings))
     saved = trial.restore()
     criterion = trial.criterion()
     optimizer = build_optimizer(network, settings)
@@ -53,9 +54,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     parts: dict[str, Any] = {"network": network, "criterion": criterion, "optimizer": optimizer, "schedule": schedule}
     first = load_states(parts, saved)
     sets = {
-        name: EvaluationLoader(scenes, settings, device, process)
-        for name, scenes in domains.sets().items()
-        if name not in ("source", "style")
+        name: EvaluationLoader(scenes, settings, device, process) for name, scenes in domains.evaluation_sets().items()
     }
 
     def confusion(name: str) -> Tensor:
@@ -76,7 +75,8 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     if not run_steps(trial, settings, parts, feed, train_step, validate):
         return None
     found = {name: confusion(name) for name in sets}
-    write_outputs(trial, settings, network, lambda: draw_pictures(trial, network, domains, settings))
+    folder = trial.dir / layout.PICTURES
+    write_outputs(trial, settings, network, lambda: draw_pictures(folder, network, domains, settings, device))
     return as_metrics(found, domains.classes.names)
 
 
@@ -97,10 +97,13 @@ def batches_from(
         yield step + 1, batch
 
 
-def check_scenes(domains: Domains, settings: Settings) -> None:
-    """Read all scenes and raise one error if something is wrong; those that are stacked must have one size."""
+def check_scenes(domains: Domains, settings: Settings, **how: Any) -> dict[str, str]:
+    """Read all scenes and raise one error if something is wrong; those that are stacked must have one size.
+
+    :param how: Passed on to :func:`~trainonce.recipes.segmentation.data.check.check`, whose result is returned.
+    """
     same = settings.resident or (settings.batch > 1 and not settings.frame)
-    check_in_first_process(lambda: check(domains, settings.frame or settings.crop, same_size=same))
+    return check(domains, settings.frame or settings.crop, same_size=same, **how)
 
 
 def build_network(classes: int, settings: Settings, device: torch.device) -> DeepLab:
@@ -163,17 +166,25 @@ def as_metrics(found: Mapping[str, Tensor], classes: tuple[str, ...]) -> dict[st
     return each | {f"test/iou {name}": value for name, value in zip(classes, values, strict=True)}
 
 
-def draw_pictures(trial: Trial, network: DeepLab, domains: Domains, settings: Settings) -> None:
-    """Write two panels: some scenes of the test set, and source scenes with their stylised copies."""
+def draw_pictures(
+    folder: Path,
+    network: DeepLab,
+    domains: Domains,
+    settings: Settings,
+    device: torch.device,
+    names: Sequence[str] = ("test",),
+) -> None:
+    """Write panels: some scenes of each of the named sets, and source scenes with their stylised copies."""
     network.eval()
 
     def classes_in(image: Tensor) -> Tensor:
-        return predict(network, image[None].to(trial.device), image.shape[-2:], settings)[0].cpu()
+        return predict(network, image[None].to(device), image.shape[-2:], settings)[0].cpu()
 
-    tests = [(domains.test.image(i), domains.test.label(i)) for i in evenly_spaced(len(domains.test), PICTURES)]
-    rows = [(image, label, classes_in(image)) for image, label in tests]
-    folder = trial.dir / layout.PICTURES
-    pictures.write_panel(rows, domains.classes, folder / "test.png", ("image", "truth", "prediction"))
+    for name in names:
+        shown = domains.evaluation_sets()[name]
+        tests = [(shown.image(i), shown.label(i)) for i in evenly_spaced(len(shown), PICTURES)]
+        rows = [(image, label, classes_in(image)) for image, label in tests]
+        pictures.write_panel(rows, domains.classes, folder / f"{name}.png", ("image", "truth", "prediction"))
     copies = []
     for i, j in zip(*(evenly_spaced(len(s), PICTURES) for s in (domains.source, domains.style)), strict=False):
         scenes = (domains.source.image(i), domains.style.image(j))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from trainonce.study import torchrun
+from trainonce.study import layout, torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +49,6 @@ def write_or_warn(writers: Mapping[str, Callable[[], None]]) -> None:
 
 def save_network(trial: Trial, network: nn.Module) -> None:
     """Write the network's weights to the trial's folder, in one move."""
-    beside = trial.dir / "network.pt.part"
+    beside = trial.dir / f"{layout.NETWORK}.part"
     torch.save(network.state_dict(), beside)
-    beside.replace(trial.dir / "network.pt")
+    beside.replace(trial.dir / layout.NETWORK)

@@ -1,32 +1,16 @@
-"""Pictures in one style: the sizes of tiles and margins, an image as a tile, and writing a picture in one move."""
+"""Pictures in one style: the sizes of tiles and margins, and an image as a tile."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 TILE, GAP, EDGE, HEAD = 216, 8, 10, 26  # pixels: a tile's width; between tiles; around them; the titles' height
 DPI, SMALL = 100, 9.0  # pixels per inch; points
 LIMIT = 400_000  # bytes
-
-
-def write_picture(content: bytes, path: Path) -> None:
-    """Write a picture in one move: a kill or a full disk leaves the old one, or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.part{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def fit_tile(image: Tensor, smooth: bool) -> Tensor:

@@ -1,10 +1,9 @@
 """Miniatures of the five large data sets, written once and only read."""
 
 import pytest
-from _depth_data import (
-    write_folders,
-    write_hdf5,
-)
+
+from trainonce.recipes.depth.data.made_up.folders import write_folders
+from trainonce.recipes.depth.data.made_up.hdf5 import write_hdf5
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,13 @@ import re
 
 import pytest
 import torch
-from _depth_data import (
-    SIZE,
-    make_frames,
-    read_hdf5,
-    write_scannet,
-)
+from _depth_data import read_hdf5
 from _messages import message
 
 from trainonce.recipes.depth.data.check import check
 from trainonce.recipes.depth.data.frames import EvaluationSet, Range, Sets, Subset
+from trainonce.recipes.depth.data.made_up.frames import SIZE, make_frames
+from trainonce.recipes.depth.data.made_up.hdf5 import write_scannet
 
 h5py = pytest.importorskip("h5py")
 
@@ -55,7 +52,13 @@ def moved(camera, **to):
 
 def test_good_frames_pass_and_those_with_little_depth_are_counted():
     empty = frame_of(depth=torch.zeros(SIZE))
-    assert check(sets_of(frame_of(), empty, frame_of())) == {"training rooms": 1, "validation": 0, "test": 0}
+    found = check(sets_of(frame_of(), empty, frame_of()))
+    assert {name: each.sparse for name, each in found.items()} == {"training rooms": 1, "validation": 0, "test": 0}
+    middle = f"{frame_of().depth.median():.3g} m"
+    assert (
+        str(found["training rooms"]) == f"3 frames of 48x64 pixels, median depth {middle}; 1 with under 50 known pixels"
+    )
+    assert str(found["test"]) == f"1 frame of 48x64 pixels, median depth {middle}"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_at_most_so_many_frames_are_read_and_none_twice():
     assert many.read == 30 + 10  # those that are examined are looked at for depth in their range
     many.read = 0
     Sets({"a": Subset(many, [3, 3, 3])}, part, part)
-    assert check(Sets({"a": Subset(many, [3, 3, 3])}, part, part), most=2)["training a"] == 0
+    assert check(Sets({"a": Subset(many, [3, 3, 3])}, part, part), most=2)["training a"].sparse == 0
 
 
 def test_a_damaged_hdf5_set_is_found_before_training(tmp_path):

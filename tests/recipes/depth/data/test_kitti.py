@@ -1,12 +1,10 @@
 """KITTI in HDF5."""
 
 import pytest
-from _depth_data import (
-    make_frames,
-    put,
-    read_hdf5,
-    write_images,
-)
+from _depth_data import read_hdf5
+
+from trainonce.recipes.depth.data.made_up.frames import make_frames
+from trainonce.recipes.depth.data.made_up.hdf5 import put, write_images
 
 h5py = pytest.importorskip("h5py")
 

@@ -6,16 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from _depth_data import (
-    NYU_STEP,
-    read_hdf5,
-    write_archives,
-    write_nyu_hdf5,
-)
+from _depth_data import read_hdf5, write_nyu_hdf5
 from _messages import message
 
 from trainonce.recipes.depth.data import nyu
 from trainonce.recipes.depth.data.check import check
+from trainonce.recipes.depth.data.made_up.archives import NYU_STEP, write_archives
 
 pytest.importorskip("h5py")
 

@@ -1,14 +1,12 @@
 """The five large data sets together."""
 
 import pytest
-from _depth_data import (
-    write_scannet,
-)
 from _messages import message
 
 from trainonce.recipes.depth.data import paper_data
 from trainonce.recipes.depth.data.check import check
 from trainonce.recipes.depth.data.frames import Range
+from trainonce.recipes.depth.data.made_up.hdf5 import write_scannet
 
 pytest.importorskip("h5py")
 

@@ -4,20 +4,15 @@ import json
 
 import pytest
 import torch
-from _depth_data import (
-    SIZE,
-    assert_same,
-    colour,
-    depth16,
-    make_frames,
-    put,
-    save,
-    write_sun_folder,
-)
+from _depth_data import assert_same
 from _messages import message
 
 from trainonce.recipes.depth.data import paper_data
+from trainonce.recipes.depth.data.made_up.folders import write_sun_folder
+from trainonce.recipes.depth.data.made_up.frames import SIZE, colour, depth16, make_frames
+from trainonce.recipes.depth.data.made_up.hdf5 import put
 from trainonce.recipes.depth.data.readers import folders
+from trainonce.recipes.vision.encode import write_file as save
 
 
 def test_sun_rgbd_is_read_with_its_bits_rotated_back(folder_root):

@@ -1,12 +1,8 @@
 """Miniatures of Cityscapes, ACDC and CamVid, written once and only read."""
 
 import pytest
-from _street_folders import (
-    LAYOUTS,
-    write_acdc,
-    write_camvid,
-    write_cityscapes,
-)
+
+from trainonce.recipes.segmentation.data.made_up import LAYOUTS, write_acdc, write_camvid, write_cityscapes
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from _messages import message
-from _street_folders import (
-    write_acdc,
-)
 
 from trainonce.recipes.segmentation.data import acdc
 from trainonce.recipes.segmentation.data.label_files import Files, class_table
+from trainonce.recipes.segmentation.data.made_up import write_acdc
 from trainonce.recipes.vision.files import Place
 
 
@@ -44,10 +42,13 @@ def test_unlabelled_scenes_need_no_labels(tmp_path):
 
 
 def test_acdc_explains_what_is_missing(tmp_path, streets):
-    text = message(acdc.load, streets, "test")
-    folder = streets / "ACDC" / "rgb_anon"
+    write_acdc(tmp_path / "acdc", frames=1)
+    folder = tmp_path / "acdc" / "rgb_anon"
+    for test in list(folder.glob("*/test")):
+        shutil.rmtree(test)
     rule = f"Images named *_rgb_anon.png are expected below {folder} in folders named 'test'; "
-    assert text == f"{rule}{folder} holds fog/, night/, rain/, snow/."
+    assert message(acdc.load, tmp_path, "test") == f"{rule}{folder} holds fog/, night/, rain/, snow/."
+    shutil.rmtree(tmp_path / "acdc")
     assert "ACDC has the splits" in message(acdc.load, streets, "vall")
     assert message(acdc.find, tmp_path).startswith("ACDC is expected in a folder with the sub-folder 'rgb_anon'; ")
     write_acdc(tmp_path, frames=1)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from _messages import message
-from _street_folders import (
+
+from trainonce.recipes.segmentation.data import camvid
+from trainonce.recipes.segmentation.data.check import check
+from trainonce.recipes.segmentation.data.made_up import (
     LAYOUTS,
     camvid_frames,
     english,
@@ -16,9 +19,6 @@ from _street_folders import (
     street,
     write_camvid,
 )
-
-from trainonce.recipes.segmentation.data import camvid
-from trainonce.recipes.segmentation.data.check import check
 from trainonce.recipes.segmentation.data.scenes import IGNORE
 
 

@@ -4,17 +4,12 @@ import dataclasses
 
 import torch
 from _messages import message
-from _street_folders import (
-    LAYOUTS,
-    grey,
-    one_scene,
-    rgb,
-    save,
-)
+from _street_folders import grey, one_scene, rgb
 
 from trainonce.recipes.segmentation.data import acdc, camvid, cityscapes
 from trainonce.recipes.segmentation.data.check import check
 from trainonce.recipes.segmentation.data.label_files import Files
+from trainonce.recipes.segmentation.data.made_up import LAYOUTS, save
 from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Subset
 from trainonce.recipes.vision.files import Place
 

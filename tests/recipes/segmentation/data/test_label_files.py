@@ -9,18 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from _messages import message
-from _street_folders import (
-    LAYOUTS,
-    german,
-    grey,
-    one_scene,
-    rgb,
-    write_camvid,
-)
+from _street_folders import grey, one_scene, rgb
 from PIL import Image
 
 from trainonce.recipes.segmentation.data import acdc, camvid, cityscapes
 from trainonce.recipes.segmentation.data.label_files import Files, class_table
+from trainonce.recipes.segmentation.data.made_up import LAYOUTS, german, write_camvid
 from trainonce.recipes.segmentation.data.scenes import IGNORE
 from trainonce.recipes.vision.files import Place
 

@@ -6,21 +6,23 @@ and depths that do not belong together.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from trainonce.recipes.depth.data.batches import FEWEST as LEAST
-from trainonce.recipes.depth.data.frames import Subset
+from trainonce.recipes.depth.data.frames import origin
 from trainonce.recipes.depth.generated.rooms import GeneratedFrames
 from trainonce.recipes.vision.checks import format_size, summarize
 from trainonce.recipes.vision.indices import evenly_spaced
 from trainonce.recipes.vision.loading import error_with_name
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from trainonce.recipes.depth.data.frames import Frame, Frames, Range, Sets
 
@@ -36,34 +38,68 @@ class FrameCheck(NamedTuple):
     known: int = 0
     median: float = math.nan
     name: str = ""
+    size: tuple[int, ...] = ()
 
 
-def check(sets: Sets, *, most: int = 2000, threads: int = 8) -> dict[str, int]:
-    """Read frames of every set once, and raise one error that lists all problems.
+class SetCheck(NamedTuple):
+    """What is found in a set: how many frames it has, and what those that were read hold."""
+
+    total: int
+    frames: tuple[FrameCheck, ...]
+
+    @property
+    def sparse(self) -> int:
+        """How many of the frames that were read have so little depth that they are not trained on."""
+        return sum(each.known < LEAST for each in self.frames)
+
+    def __str__(self) -> str:
+        if not self.frames:
+            return f"{self.total:,} frames, generated"
+        sizes = Counter(format_size(each.size) for each in self.frames)
+        shown = ", ".join(size if len(sizes) == 1 else f"{size} ({n:,})" for size, n in sizes.most_common(3))
+        medians = sorted(each.median for each in self.frames if not math.isnan(each.median))
+        some = f" ({len(self.frames):,} read)" if len(self.frames) < self.total else ""
+        few = f"; {self.sparse:,} with under {LEAST} known pixels" if self.sparse else ""
+        number = f"{self.total:,} frame{'s' * (self.total != 1)}{some}"
+        return f"{number} of {shown} pixels, median depth {medians[len(medians) // 2]:.3g} m{few}"
+
+
+def check(
+    sets: Sets,
+    *,
+    most: int = 2000,
+    threads: int = 8,
+    progress: Callable[..., None] = lambda done, total, what: None,
+) -> dict[str, SetCheck]:
+    """Read frames of every set once, and raise one error that lists all problems; return what each set holds.
 
     :param most: At most so many frames of each set, evenly spaced; 0: all.
     :param threads: How many are read at a time.
-    :return: For each set, how many of the checked frames have so little depth that they are left out.
     """
     lists: dict[str, tuple[Frames, Range | None]] = {}
     lists |= {f"training {name}": (frames, None) for name, frames in sets.training.items()}
     lists |= {name: (examined.frames, examined.range) for name, examined in sets.evaluation_sets().items()}
-    problems, too_few = [], {}
+    problems, checked = [], {}
     known: dict[Hashable, FrameCheck] = {}
     for name, (frames, counts) in lists.items():
         if len(frames) and isinstance(origin(frames, 0)[0], GeneratedFrames):  # generated frames need no check
-            too_few[name] = 0
+            checked[name] = SetCheck(len(frames), ())
             continue
-        found = _check_frames(frames, counts, most, threads, known)
-        too_few[name] = sum(not each.problem and each.known < LEAST for each in found)
+        found = _check_frames(frames, counts, most, threads, known, functools.partial(progress, what=name))
+        checked[name] = SetCheck(len(frames), tuple(found))
         problems += [each.problem for each in found if each.problem] or set_problems(name, found, counts)
     if problems:
         raise ValueError(summarize(list(dict.fromkeys(problems))))
-    return too_few
+    return checked
 
 
 def _check_frames(
-    frames: Frames, counts: Range | None, most: int, threads: int, known: dict[Hashable, FrameCheck]
+    frames: Frames,
+    counts: Range | None,
+    most: int,
+    threads: int,
+    known: dict[Hashable, FrameCheck],
+    progress: Callable[..., None],
 ) -> list[FrameCheck]:
     """What is found in the frames of a set. A frame in two sets is read once.
 
@@ -75,15 +111,10 @@ def _check_frames(
     new = {key: place for key, place in zip(keys, places, strict=True) if key not in known}
     with ThreadPoolExecutor(max(1, threads)) as pool:
         found = pool.map(lambda place: inspect(place[0], place[1], counts), new.values())
-        known |= zip(new, found, strict=True)
+        for done, (key, each) in enumerate(zip(new, found, strict=True), 1):
+            known[key] = each
+            progress(done, len(new))
     return [known[key] for key in keys]
-
-
-def origin(frames: Frames, index: int) -> tuple[Frames, int]:
-    """The list that a frame of a subset comes from, and where it is there."""
-    while isinstance(frames, Subset):
-        index, frames = frames.indices[index], frames.whole
-    return frames, index
 
 
 def inspect(frames: Frames, index: int, counts: Range | None) -> FrameCheck:
@@ -97,10 +128,11 @@ def inspect(frames: Frames, index: int, counts: Range | None) -> FrameCheck:
     if problem:
         return FrameCheck(problem)
     known = frame.depth[frame.depth > 0]
+    size = tuple(frame.depth.shape)
     if not known.numel():
-        return FrameCheck()
+        return FrameCheck(size=size)
     in_range = known.numel() if counts is None else int(((known >= counts.nearest) & (known <= counts.farthest)).sum())
-    return FrameCheck(known=in_range, median=float(known.median()), name=name)
+    return FrameCheck(known=in_range, median=float(known.median()), name=name, size=size)
 
 
 def frame_problem(name: str, frame: Frame) -> str:

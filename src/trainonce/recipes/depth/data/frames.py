@@ -133,6 +133,13 @@ class Subset:
         return self.whole.frame(self.indices[index])
 
 
+def origin(frames: Frames, index: int) -> tuple[Frames, int]:
+    """The list that a frame of a subset comes from, and where it is there."""
+    while isinstance(frames, Subset):
+        index, frames = frames.indices[index], frames.whole
+    return frames, index
+
+
 def generate(frames: Frames, indices: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor] | None:
     """Several generated frames, stacked: images, depths, cameras. None where frames are read from files.
 

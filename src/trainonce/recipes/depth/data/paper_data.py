@@ -84,7 +84,8 @@ def frames(
     if hdf5.is_present(root, LAYOUTS[name]):
         return hdf5.frames(root, LAYOUTS[name], training=training, size=size)
     if _is_present(root, name):
-        return folders.frames(Path(root, name), FOLDERS, training=training, size=size)
+        sequences = LAYOUTS[name].sequences
+        return folders.frames(Path(root, name), FOLDERS, training=training, sequences=sequences, size=size)
     raise ValueError(_missing_text(root, [name]))
 
 

@@ -55,14 +55,19 @@ def frames(
     kind: str = "room",
     size: tuple[int, int] = SIZE,
     device: torch.device | str = "cpu",
+    *,
+    lens: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Several frames: images (uint8), depths and cameras. A frame does not depend on others in the same call."""
+    """Several frames: images (uint8), depths and cameras. A frame does not depend on others in the same call.
+
+    :param lens: The number of the frame whose intrinsics all have; None: each has its own.
+    """
     device = torch.device(device)
     _check(kind, size)
     most = max(1, AT_ONCE.get(device.type, 1 << 20) // (size[0] * size[1]))
     numbers = list(indices)
     spans = [numbers[start : start + most] for start in range(0, len(numbers), most)]
-    parts = [_render(seed, span, kind, size, device) for span in spans]
+    parts = [_render(seed, span, kind, size, device, lens) for span in spans]
     if not parts:
         images = torch.zeros(0, 3, *size, dtype=torch.uint8, device=device)
         return images, torch.zeros(0, *size, device=device), torch.zeros(0, 3, 3, device=device)
@@ -71,12 +76,13 @@ def frames(
 
 
 def _render(
-    seed: int, indices: Sequence[int], kind: str, size: tuple[int, int], device: torch.device
+    seed: int, indices: Sequence[int], kind: str, size: tuple[int, int], device: torch.device, lens: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     kinds = [kind_of(index, kind) for index in indices]
     scenes, poses = zip(*(scene(seed, index, each) for index, each in zip(indices, kinds, strict=True)), strict=True)
     cameras = torch.tensor(
-        [intrinsics(seed, i, each, size) for i, each in zip(indices, kinds, strict=True)], device=device
+        [intrinsics(seed, i if lens is None else lens, each, size) for i, each in zip(indices, kinds, strict=True)],
+        device=device,
     )
     packed = pack(list(scenes), device)
     spans = (

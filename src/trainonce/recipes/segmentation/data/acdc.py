@@ -33,6 +33,11 @@ def find(root: str | os.PathLike[str]) -> Path:
     return files.find_home(root, NAMES, "rgb_anon")
 
 
+def has_split(root: str | os.PathLike[str], split: str) -> bool:
+    """Whether images of a split are there."""
+    return bool(_frames(files.find_subfolder(find(root), "rgb_anon"), split, SUFFIX))
+
+
 def load(root: str | os.PathLike[str], split: str, size: tuple[int, int] | None = None, labelled: bool = True) -> Files:
     """The scenes of a split, of all conditions, in the order of their recordings.
 

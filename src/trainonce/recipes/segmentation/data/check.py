@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from trainonce.recipes.segmentation.data.label_files import Files, pixel_counts
-from trainonce.recipes.segmentation.data.scenes import IGNORE, Domains, Scenes, Subset
+from trainonce.recipes.segmentation.data.scenes import IGNORE, Classes, Domains, Scenes, origin
 from trainonce.recipes.vision.checks import format_size, summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from torch import Tensor
 
@@ -26,6 +26,7 @@ class SceneCheck:
     labelled: bool = False
     cropped: bool = False
     size: tuple[int, int] | None = None
+    classes: frozenset[int] = frozenset()
     problems: tuple[str, ...] = ()
 
     @property
@@ -33,8 +34,15 @@ class SceneCheck:
         return self.scenes.name(self.index)
 
 
-def check(domains: Domains, least: tuple[int, int], *, same_size: bool = False, threads: int = 8) -> None:
-    """Read every scene once, and raise one error that lists all problems.
+def check(
+    domains: Domains,
+    least: tuple[int, int],
+    *,
+    same_size: bool = False,
+    threads: int = 8,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+) -> dict[str, str]:
+    """Read every scene once, and raise one error that lists all problems; return what each set holds, in words.
 
     A scene in two sets is read once; labels that only ``style`` has are not read.
 
@@ -53,8 +61,9 @@ def check(domains: Domains, least: tuple[int, int], *, same_size: bool = False, 
             scene.labelled |= name != "style"
             scene.cropped |= name in ("source", "style")
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda scene: inspect_(scene, len(domains.classes), least), scene_checks.values()):
-            pass
+        read = pool.map(lambda scene: inspect_(scene, len(domains.classes), least), scene_checks.values())
+        for done, _ in enumerate(read, 1):
+            progress(done, len(scene_checks), "scenes")
     problems += [problem for scene in scene_checks.values() for problem in scene.problems]
     if same_size:
         named = {id(scenes): name for name, scenes in reversed(sets.items())}
@@ -62,13 +71,19 @@ def check(domains: Domains, least: tuple[int, int], *, same_size: bool = False, 
             problems += size_problems(name, members[name])
     if problems:
         raise ValueError(summarize(problems))
+    return {name: describe(members[name], None if name == "style" else domains.classes) for name in sets}
 
 
-def origin(scenes: Scenes, index: int) -> tuple[Scenes, int]:
-    """The list that a scene of a subset comes from, and where it is there."""
-    while isinstance(scenes, Subset):
-        index, scenes = scenes.indices[index], scenes.whole
-    return scenes, index
+def describe(scenes: list[SceneCheck], classes: Classes | None) -> str:
+    """How many scenes a set has, their sizes and the classes that occur in them.
+
+    :param classes: None for a set whose labels are not read.
+    """
+    sizes = Counter(format_size(scene.size) for scene in scenes if scene.size)
+    shown = ", ".join(size if len(sizes) == 1 else f"{size} ({count:,})" for size, count in sizes.most_common(3))
+    seen = frozenset[int]().union(*(scene.classes for scene in scenes))
+    labels = "labels are not read" if classes is None else f"{len(seen - {IGNORE})} of {len(classes)} classes"
+    return f"{len(scenes):,} scene{'s' * (len(scenes) != 1)} of {shown} pixels; {labels}"
 
 
 def inspect_(scene: SceneCheck, classes: int, least: tuple[int, int]) -> None:
@@ -88,7 +103,9 @@ def inspect_(scene: SceneCheck, classes: int, least: tuple[int, int]) -> None:
         problems.append(f"{rule}; it has {format_size(scene.size)}. Make frame and crop smaller.")
     if scene.labelled:
         try:
-            problems += label_problems(scene.name, stored.label(index), found, classes)
+            label = stored.label(index)
+            problems += label_problems(scene.name, label, found, classes)
+            scene.classes = frozenset(label.flatten().bincount().nonzero().flatten().tolist())
         except (ValueError, OSError) as error:
             problems.append(_error_text(scene, error))
     scene.problems = tuple(problems)

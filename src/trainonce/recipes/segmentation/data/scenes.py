@@ -68,11 +68,13 @@ class Domains:
         fixed = {"source": self.source, "style": self.style, "validation": self.validation, "test": self.test}
         return {**fixed, **self.others}
 
+    def evaluation_sets(self) -> dict[str, Scenes]:
+        """All sets that are reported on, by name."""
+        return {"validation": self.validation, "test": self.test, **self.others}
+
     def limit(self, most: int) -> Domains:
         """The same with at most so many scenes of each set, evenly spaced; 0: with all."""
-        if not most:
-            return self
-        kept = {name: Subset(scenes, evenly_spaced(len(scenes), most)) for name, scenes in self.sets().items()}
+        kept = {name: thin(scenes, most) for name, scenes in self.sets().items()}
         fixed = {name: kept.pop(name) for name in ("source", "style", "validation", "test")}
         return Domains(self.classes, **fixed, others=kept)
 
@@ -95,3 +97,15 @@ class Subset:
 
     def label(self, index: int) -> Tensor:
         return self.whole.label(self.indices[index])
+
+
+def thin(scenes: Scenes, most: int) -> Scenes:
+    """At most so many of the scenes, evenly spaced; 0: all."""
+    return Subset(scenes, evenly_spaced(len(scenes), most)) if most else scenes
+
+
+def origin(scenes: Scenes, index: int) -> tuple[Scenes, int]:
+    """The list that a scene of a subset comes from, and where it is there."""
+    while isinstance(scenes, Subset):
+        index, scenes = scenes.indices[index], scenes.whole
+    return scenes, index

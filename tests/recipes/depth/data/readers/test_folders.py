@@ -2,30 +2,27 @@
 
 import pytest
 import torch
-from _depth_data import (
-    assert_same,
-    make_frames,
-    matrix,
-    save,
-    write_extracted_folder,
-    write_scannet_folder,
-)
+from _depth_data import assert_same
 from _messages import message
 
 from trainonce.recipes.depth.data import paper_data
+from trainonce.recipes.depth.data.made_up.folders import matrix, write_extracted_folder, write_scannet_folder
+from trainonce.recipes.depth.data.made_up.frames import make_frames
 from trainonce.recipes.depth.data.readers import folders
+from trainonce.recipes.vision.encode import write_file
 from trainonce.recipes.vision.files import Place
 
 
 def test_extracted_folders_give_back_what_was_written(folder_root):
     root, written = folder_root
     for training, split in ((True, "train"), (False, "test")):
-        got = folders.frames(root / "waymo", paper_data.FOLDERS, training=training)
-        assert len(got) == 4
+        got = folders.frames(root / "waymo", paper_data.FOLDERS, training=training, sequences=True)
+        assert len(got) == len(written["waymo"][split]) == (6 if training else 2)
         for index, expected in enumerate(written["waymo"][split]):
             assert_same(got.frame(index), expected, 256, camera=False)
             torch.testing.assert_close(got.frame(index).camera, expected.camera, rtol=1e-4, atol=1e-4)
-    assert len(folders.frames(root / "waymo", paper_data.FOLDERS)) == 8
+    assert len(folders.frames(root / "waymo", paper_data.FOLDERS)) == 12
+    assert len(folders.frames(root / "waymo", paper_data.FOLDERS, training=False)) == 6
 
 
 def test_what_is_missing_in_a_folder_is_reported(tmp_path):
@@ -40,7 +37,7 @@ def test_what_is_missing_in_a_folder_is_reported(tmp_path):
     assert "has no intrinsics: there is no" in message(
         folders.frames, tmp_path / "waymo", paper_data.FOLDERS, training=True
     )
-    assert len(folders.frames(tmp_path / "waymo", paper_data.FOLDERS, training=False)) == 4
+    assert len(folders.frames(tmp_path / "waymo", paper_data.FOLDERS, training=False)) == 6
     write_scannet_folder(tmp_path / "scannet")
     (tmp_path / "scannet/train.txt").write_text("scene0707_00\n")
     text = message(folders.frames, tmp_path / "scannet", paper_data.FOLDERS, training=True)
@@ -61,7 +58,7 @@ def test_what_is_missing_in_a_folder_is_reported(tmp_path):
     ],
 )
 def test_files_of_intrinsics_that_are_none_are_reported(tmp_path, text, rule):
-    save(tmp_path / "k.txt", text)
+    write_file(tmp_path / "k.txt", text)
     assert message(folders.read_intrinsics, Place(str(tmp_path / "k.txt"))) == f"{tmp_path}/k.txt {rule}"
 
 
@@ -70,7 +67,7 @@ def test_intrinsics_are_read_in_all_shapes(tmp_path):
     (fx, _, cx), (_, fy, cy), _ = camera.tolist()
     wide = "\n".join(" ".join(map(str, [*row, 0.0])) for row in camera.tolist())
     for text in (matrix(camera), matrix(camera, 4), wide, f"{fx}, {fy}, {cx}, {cy}", str(camera.tolist())):
-        save(tmp_path / "k.txt", text)
+        write_file(tmp_path / "k.txt", text)
         torch.testing.assert_close(
             folders.read_intrinsics(Place(str(tmp_path / "k.txt"))), camera, atol=1e-5, rtol=1e-6
         )

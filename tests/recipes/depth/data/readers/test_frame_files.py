@@ -2,19 +2,10 @@
 
 import pytest
 import torch
-from _depth_data import (
-    SIZE,
-    Bytes,
-    colour,
-    depth16,
-    depth24,
-    encode,
-    make_frames,
-    sixteen,
-)
+from _depth_data import Bytes
 from _messages import message
-from PIL import Image
 
+from trainonce.recipes.depth.data.made_up.frames import SIZE, colour, depth16, depth24, make_frames
 from trainonce.recipes.depth.data.readers.frame_files import (
     DepthFormat,
     FrameFiles,
@@ -24,6 +15,7 @@ from trainonce.recipes.depth.data.readers.frame_files import (
     resize,
     resize_depth,
 )
+from trainonce.recipes.vision.encode import encode
 
 
 def test_depth_is_read_in_metres_whatever_its_coding():
@@ -37,14 +29,14 @@ def test_depth_is_read_in_metres_whatever_its_coding():
     assert torch.allclose(read_depth(Bytes(depth24(far, 256)), DepthFormat(256.0)), far, atol=0.002)
     legacy = read_depth(Bytes(depth24(far, 256, legacy=True)), DepthFormat(256.0, legacy=True))
     assert torch.allclose(legacy, far, atol=0.002)
-    eight = encode(Image.fromarray(torch.tensor([[0, 255]], dtype=torch.uint8).numpy()))
+    eight = encode(torch.tensor([[0, 255]], dtype=torch.uint8))
     assert read_depth(Bytes(eight), DepthFormat(10.0, 0.5, eight=True))[0].tolist() == pytest.approx([0.05, 25.55])
 
 
 def test_all_16_bits_of_a_rotated_value_come_back():
     values = torch.tensor([[1, 5, 8191, 8192, 40000, 65535]])
     turned = ((values << 3) | (values >> 13)) & 0xFFFF
-    found = read_depth(Bytes(sixteen(turned)), DepthFormat(1.0, rotated=True))
+    found = read_depth(Bytes(encode(turned)), DepthFormat(1.0, rotated=True))
     assert found.long().tolist() == values.tolist()
 
 
@@ -57,14 +49,16 @@ def test_grey_images_are_repeated():
 
 
 def test_images_of_the_wrong_kind_are_reported():
-    grey = Bytes(encode(Image.new("L", (4, 4))), "a.png")
+    grey = Bytes(encode(torch.zeros(4, 4, dtype=torch.uint8)), "a.png")
     assert message(read_depth, grey, DepthFormat(1000.0)) == (
         "The depth image a.png must have one channel of 16 bits, or three of 8; its mode is 'L'."
     )
     deep = Bytes(depth16(torch.ones(4, 4), 1000), "b.png")
     assert message(read_image, deep).startswith("The image b.png must have 8 bits per channel; its mode is 'I")
     assert "cannot be read" in message(read_depth, Bytes(b"no image", "c.png"), DepthFormat(1000.0))
-    text = message(read_depth, Bytes(encode(Image.new("RGB", (4, 4))), "d.png"), DepthFormat(1.0, eight=True))
+    text = message(
+        read_depth, Bytes(encode(torch.zeros(4, 4, 3, dtype=torch.uint8)), "d.png"), DepthFormat(1.0, eight=True)
+    )
     assert text == "The depth image d.png must have one channel of 8 bits; its mode is 'RGB'."
 
 

@@ -7,21 +7,14 @@ import pickle
 
 import pytest
 import torch
-from _depth_data import (
-    FEW,
-    assert_same,
-    make_frames,
-    put,
-    read_hdf5,
-    write_nuscenes,
-    write_scannet,
-    write_sequences,
-)
+from _depth_data import assert_same, read_hdf5
 from _messages import message
 from PIL import Image
 
 from trainonce.recipes.depth.data import paper_data
 from trainonce.recipes.depth.data.frames import Frame
+from trainonce.recipes.depth.data.made_up.frames import FEW, make_frames
+from trainonce.recipes.depth.data.made_up.hdf5 import put, write_nuscenes, write_scannet, write_sequences
 from trainonce.recipes.depth.data.readers import hdf5_nodes
 
 h5py = pytest.importorskip("h5py")

@@ -30,6 +30,11 @@ class Pair(NamedTuple):
     camera: str
     split: str  # the folder of the split, or the scene that a list may name
 
+    @property
+    def sequence(self) -> str:
+        """What it is a frame of: the folder of its image, of one scene or one camera of a segment."""
+        return self.image.rpartition("/")[0]
+
 
 class FolderLayout(NamedTuple):
     """How the folders of a data set are arranged.
@@ -74,6 +79,7 @@ def frames(
     layouts: Sequence[FolderLayout],
     *,
     training: bool | None = None,
+    sequences: bool = False,
     size: tuple[int, int] | None = None,
 ) -> FrameFiles:
     """The frames of a data set in a folder.
@@ -82,6 +88,8 @@ def frames(
     :param training: Those to train on, or those to test with: by the folder they are in (``training``, ``validation``),
         or by lists of scenes, one on each line, called ``train.txt`` and ``val.txt`` or ``test.txt`` in ``root``.
         None: all.
+    :param sequences: Of a test set, only the middle frame of each sequence (a scene, or one camera of a segment), as of
+        the sequences in HDF5 files.
     """
     root = Path(root)
     files = list_files(root, "")
@@ -96,6 +104,8 @@ def frames(
     )
     if training is not None:
         pairs = _select_split(root, layout, pairs, training=training)
+    if sequences and training is False:
+        pairs = _middle_frames(pairs)
     for pair in pairs:
         for what, name in (("depth", pair.depth), ("intrinsics", pair.camera)):
             if name not in files:
@@ -141,6 +151,14 @@ def _select_split(root: Path, layout: FolderLayout, pairs: Sequence[Pair], *, tr
     if not kept:
         raise ValueError(f"{text}; none is. The first image is {pairs[0].image}.")
     return kept
+
+
+def _middle_frames(pairs: Sequence[Pair]) -> list[Pair]:
+    """Of each sequence the frame in the middle."""
+    sequences: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        sequences.setdefault(pair.sequence, []).append(pair)
+    return [frames[len(frames) // 2] for frames in sequences.values()]
 
 
 def read_intrinsics(place: Place) -> Tensor:
