@@ -1,6 +1,7 @@
 """The five large data sets together."""
 
 import pytest
+import torch
 from _messages import message
 
 from trainonce.recipes.depth.data import paper_data
@@ -24,6 +25,18 @@ def test_the_large_sets_are_found_in_files_and_in_folders(where, request):
     assert sets.validation.range == Range(0.005, 10.0)
     assert tuple(sets.training["scannet"].frame(0).image.shape) == (3, 24, 32)
     assert set(check(sets)) == {"training scannet", "training argoverse2", "training waymo", *sets.evaluation_sets()}
+
+
+def test_both_layouts_give_the_same_frames_in_the_same_order(hdf5_root, folder_root):
+    """Of a sequence that is tested with, the frame in the middle; of images, all."""
+    for name, tested in {"scannet": 1, "argoverse2": 2, "waymo": 2, "nuscenes": 6, "sunrgbd": 3}.items():
+        for training in (True, False):
+            one, other = (paper_data.frames(root, name, training=training) for root, _ in (hdf5_root, folder_root))
+            assert len(one) == len(other) == (len(one) if training else tested)
+            for index in range(len(one)):
+                here, there = one.frame(index), other.frame(index)
+                assert (here.depth - there.depth).abs().max() <= 1e-3, (name, training, index)
+                torch.testing.assert_close(here.camera, there.camera, rtol=1e-4, atol=1e-4)
 
 
 def test_a_large_set_that_is_not_there_is_reported(tmp_path):
