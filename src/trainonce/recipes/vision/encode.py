@@ -32,7 +32,7 @@ def encode(pixels: Tensor, ending: str = ".png") -> bytes:
         mode, plain = "I;16", plain.to(torch.uint16)
     made = image.frombytes(mode, (plain.shape[1], plain.shape[0]), plain.numpy().tobytes())
     buffer = io.BytesIO()
-    made.save(buffer, "PNG" if ending == ".png" else "JPEG", quality=95)
+    made.save(buffer, "PNG" if ending == ".png" else "JPEG", quality=95, compress_level=1)  # four times as fast
     return buffer.getvalue()
 
 
