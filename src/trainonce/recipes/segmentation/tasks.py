@@ -202,7 +202,11 @@ def _exported(domains: Domains, settings: Settings) -> Mapping[str, Scenes]:
 PRINTED = Preset(
     "as the paper prints it: SGDW and its weight decay, decay, negentropy and softplus",
     {"optimizer": "sgdw", "weight_decay": 2.0},
-    yoto={**composite.PRINTED["ciss"], "regularizer": "paper"},
+    yoto={
+        "init": composite.PRINTED["ciss"]["init"],
+        "decay": composite.PRINTED["ciss"]["decay"],
+        "regularizer": "paper",
+    },
 )
 
 
