@@ -1,13 +1,16 @@
-"""Draw losses and weights over the steps: those of the paper's rule in colour, fixed ones in grey, from the records.
+"""Draw the paper's Fig. 2: losses, exponents and weights over the steps, from the records.
 
 python benchmarks/dynamics.py docs/results/data/depth/nyu.tar.xz FIGURE.png [init decay [regularizer]]
 
-Each line is the mean over the seeds of one point of the study; losses are on a log scale. Which setting:
-by default the paper's for AdamW, 0.1 and 20, with both parts of the regularizer, ``paper``.
+The composite loss and that of each term on a log scale, the exponents, the weights: those of the paper's rule in
+colour, fixed ones in grey. Each line is the mean over the seeds of one point of the study; the composite loss is the
+sum of the mean losses times the mean weights of some steps. Which setting: by default the paper's for AdamW, 0.1 and
+20, with both parts of the regularizer, ``paper``.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import sys
@@ -17,12 +20,13 @@ from matplotlib import ticker
 from matplotlib.figure import Figure
 from records import open_study, read_histories
 
-from trainonce.report.drawing import style
+from trainonce.report.drawing import render, style
 from trainonce.study.rules import PARTS
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from trainonce.study.rules import Rule
 
@@ -30,41 +34,56 @@ FADED = "#A9AFB8"
 
 
 def main() -> None:
-    study, figure = sys.argv[1:3]
-    init, decay, parts = [*sys.argv[3:], *("0.1", "20", "paper")[len(sys.argv) - 3 :]]
+    study, file, *given = sys.argv[1:]
+    init, decay, parts = [*given, *("0.1", "20", "paper")[len(given) :]]
     with open_study(study) as folder:
-        records, histories = Store(folder, writable=False).read(), read_histories(folder)
+        figure = draw(folder, float(init), float(decay), parts)
+    if figure is None:
+        sys.exit(f"{study} has no run with init {init}, decay {decay}, {parts}.")
+    with open(file, "wb") as out:
+        out.write(render.png(figure))
+
+
+def draw(folder: Path, init: float = 0.1, decay: float = 20, parts: str = "paper") -> Figure | None:
+    """Draw one setting of the paper's rule among the fixed weights of a study; None where it has no such run."""
+    records, histories = Store(folder, writable=False).read(), read_histories(folder)
     runs: dict[Rule, list[dict]] = {}
     for history in histories:
         runs.setdefault(records[history["key"]].rule, []).append(history)
     terms = [name.removeprefix("loss/") for name in histories[0] if name.startswith("loss/")]
-    wanted = {"init": float(init), "decay": float(decay), "regularizer": PARTS if parts == "paper" else [parts]}
+    wanted = {"init": init, "decay": decay, "regularizer": PARTS if parts == "paper" else [parts]}
     learned = [
         rule for rule in runs if rule.trains and all(rule.settings[name] == value for name, value in wanted.items())
     ]
     if not learned:
-        sys.exit(f"{study} has no run with init {init}, decay {decay}, {parts}.")
+        return None
     shown = [*(rule for rule in runs if rule.is_fixed), *learned]
+    rows = [
+        [(composite, ""), *((loss, term) for term in terms[1:])],
+        [(loss, terms[0]), *((exponent, term) for term in terms[1:])],
+        [(weight, term) for term in terms],
+    ]
     with style.panel(None):
-        drawn = Figure(figsize=(3.3 * len(terms), 5.2), layout="constrained")
-        panels = drawn.subplots(2, len(terms), sharex=True)
-        for axes, (what, term) in zip(panels.flat, [(w, t) for w in (loss, weight) for t in terms], strict=True):
-            for rule in shown:
-                draw(axes, runs[rule], what, terms, term, ours=rule in learned)
+        figure = Figure(figsize=(3.3 * len(terms), 7.5), layout="constrained")
+        panels = figure.subplots(3, len(terms), sharex=True)
+        for axes, (what, term) in zip(panels.flat, itertools.chain(*rows), strict=True):
+            for rule in learned if what is exponent else shown:
+                draw_line(axes, runs[rule], what, terms, term, ours=rule in learned)
             dress(axes, what, term)
+        for axes in panels[-1]:
+            axes.set_xlabel("optimizer step")
         for height, text, colour in (
             (0.93, "learned", COLOUR),
             (0.84, f"{len(shown) - len(learned)} fixed weights", FADED),
         ):
             panels[0][0].annotate(text, (0.97, height), xycoords="axes fraction", ha="right", color=colour)
-        drawn.savefig(figure, dpi=150, metadata={"Software": None})
-    print(f"{figure}: {len(shown)} points; learned: {learned[0].label}")
+    return figure
 
 
 COLOUR = style.COLOURS["rule"]
 
 
-def draw(axes, histories: Sequence[dict], what, terms: Sequence[str], term: str, *, ours: bool) -> None:
+def draw_line(axes, histories: Sequence[dict], what, terms: Sequence[str], term: str, *, ours: bool) -> None:
     values = [statistics.mean(at) for at in zip(*(what(h, terms, term) for h in histories), strict=True)]
     look = {"color": COLOUR, "linewidth": 1.8, "zorder": 3} if ours else {"color": FADED, "linewidth": 1.0}
     axes.plot(histories[0]["step"], values, **look)
@@ -72,6 +91,10 @@ def draw(axes, histories: Sequence[dict], what, terms: Sequence[str], term: str,
 
 def loss(history: dict, terms: Sequence[str], term: str) -> list[float]:
     return history[f"loss/{term}"]
+
+
+def exponent(history: dict, terms: Sequence[str], term: str) -> list[float]:
+    return history[f"exponent/{term}"]
 
 
 def weight(history: dict, terms: Sequence[str], term: str) -> list[float]:
@@ -84,17 +107,22 @@ def weight(history: dict, terms: Sequence[str], term: str) -> list[float]:
     return [whole[term][i] / sum(values[i] for values in whole.values()) for i in range(count)]
 
 
+def composite(history: dict, terms: Sequence[str], term: str) -> list[float]:
+    """Return the sum of all weighted losses."""
+    parts = [zip(weight(history, terms, each), history[f"loss/{each}"], strict=True) for each in terms]
+    return [sum(coefficient * raw for coefficient, raw in at) for at in zip(*parts, strict=True)]
+
+
 def dress(axes, what, term: str) -> None:
-    if what is loss:
+    if what in (loss, composite):
         axes.set_yscale("log")
         ticks = log_ticks(*axes.get_ylim())
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.yaxis.set_minor_locator(ticker.NullLocator())
-        axes.set_title(f"loss: {term}", loc="left", fontsize=10.5)
-    else:
+    elif what is weight:
         axes.set_ylim(0, 1)
-        axes.set_title(f"weight of {term}", loc="left", fontsize=10.5)
-        axes.set_xlabel("optimizer step")
+    titles = {composite: "composite loss", loss: "loss: {}", exponent: "exponent of {}", weight: "weight of {}"}
+    axes.set_title(titles[what].format(term), loc="left", fontsize=10.5)
     style.grid_lines(axes, "y")
 
 

@@ -79,8 +79,20 @@ def open_study(path: str | Path) -> Iterator[Path]:
 
 
 def read_histories(folder: Path) -> list[dict[str, Any]]:
-    """The averaged histories of a packed study's trials."""
-    return [json.loads(line) for line in (folder / HISTORIES).read_text().splitlines()]
+    """The averaged histories of a study's trials, of one that was never packed from their own files."""
+    if (folder / HISTORIES).is_file():
+        return [json.loads(line) for line in (folder / HISTORIES).read_text().splitlines()]
+    store = Store(folder, writable=False)
+    return [found for record in store.read().values() if (found := read_history(store, record))]
+
+
+def read_history(store: Store, record: Record) -> dict[str, Any]:
+    """The averaged history of a finished trial, from its own file; empty where there is none."""
+    path = store.folder(record.key) / layout.HISTORY
+    if record.status != "done" or not path.is_file():
+        return {}
+    _, *steps = map(json.loads, path.read_text().splitlines())
+    return {"key": record.key, "seed": record.seed, **average(steps)}
 
 
 def unpack(file: Path, folder: Path) -> None:
@@ -102,13 +114,10 @@ def pack(folder: Path, file: Path) -> None:
     averages = []
     for record in store.read().values():
         path = store.folder(record.key) / layout.HISTORY
-        if record.status != "done" or not (path.is_file() or record.key in before):
+        found = before.get(record.key) or read_history(store, record)
+        if record.status != "done" or not found:
             continue
-        if record.key in before:
-            averages.append(before[record.key])
-        else:
-            _, *steps = map(json.loads, path.read_text().splitlines())
-            averages.append({"key": record.key, "seed": record.seed, **average(steps)})
+        averages.append(found)
         if (record.rule.trains or record.rule.measures) and path.is_file():
             name = f"{layout.TRIALS}/{record.key}/{layout.HISTORY}"
             contents[name] = thin(path.read_text()).encode()

@@ -18,6 +18,7 @@ from trainonce.study import Summary
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 DATA = RESULTS / "data"
 SETS = {"test": "NYU", "7scenes": "7-Scenes", "tum": "TUM"}
+METRICS = ("delta_1", "si_log", "f_a")
 
 #: The beginnings of tables that hold figures, or whose measurements were not kept.
 NOT_REBUILT = {
@@ -76,6 +77,12 @@ def test_a_page_shows_exactly_the_tables_that_its_records_give(rebuild):
     others = [table for table in shown if table.startswith(tuple(NOT_REBUILT[rebuild.__name__]))]
     assert len(others) == len(NOT_REBUILT[rebuild.__name__])
     assert [table.rstrip("\n") for table in shown if table not in others] == rebuild()
+
+
+def test_the_page_on_depth_shows_the_verdicts_that_its_records_give():
+    page = (RESULTS / "depth.md").read_text()
+    _, nyu = metrics_table.comparison(DATA / "depth" / "nyu.tar.xz", SETS, METRICS)
+    assert nyu[: nyu.index("one-shot(")] in page
 
 
 @pytest.mark.parametrize(
