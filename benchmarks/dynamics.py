@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from matplotlib import ticker
 from matplotlib.figure import Figure
-from records import open_study, read_histories
+from matplotlib.lines import Line2D
+from records import open_study, read_histories, read_records
 
 from trainonce.report.drawing import render, style
 from trainonce.study.rules import PARTS
-from trainonce.study.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from trainonce.study.rules import Rule
 
-FADED = "#A9AFB8"
+LEARNED = {"color": style.COLOURS["rule"], "linewidth": 1.8, "zorder": 3}
+FIXED = {"color": "#A9AFB8", "linewidth": 1.0}
+#: Of the ticks of a logarithmic axis, coarse ones first.
+DIGITS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8))
 
 
 def main() -> None:
@@ -46,7 +49,8 @@ def main() -> None:
 
 def draw(folder: Path, init: float = 0.1, decay: float = 20, parts: str = "paper") -> Figure | None:
     """Draw one setting of the paper's rule among the fixed weights of a study; None where it has no such run."""
-    records, histories = Store(folder, writable=False).read(), read_histories(folder)
+    records = read_records(folder)
+    histories = [history for history in read_histories(folder) if history["key"] in records]
     runs: dict[Rule, list[dict]] = {}
     for history in histories:
         runs.setdefault(records[history["key"]].rule, []).append(history)
@@ -72,21 +76,15 @@ def draw(folder: Path, init: float = 0.1, decay: float = 20, parts: str = "paper
             dress(axes, what, term)
         for axes in panels[-1]:
             axes.set_xlabel("optimizer step")
-        for height, text, colour in (
-            (0.93, "learned", COLOUR),
-            (0.84, f"{len(shown) - len(learned)} fixed weights", FADED),
-        ):
-            panels[0][0].annotate(text, (0.97, height), xycoords="axes fraction", ha="right", color=colour)
+        handles = [Line2D([], [], **look) for look in (LEARNED, FIXED)]
+        names = ["learned", f"{len(shown) - len(learned)} fixed weights"]
+        figure.legend(handles, names, loc="outside upper center", ncols=2)
     return figure
-
-
-COLOUR = style.COLOURS["rule"]
 
 
 def draw_line(axes, histories: Sequence[dict], what, terms: Sequence[str], term: str, *, ours: bool) -> None:
     values = [statistics.mean(at) for at in zip(*(what(h, terms, term) for h in histories), strict=True)]
-    look = {"color": COLOUR, "linewidth": 1.8, "zorder": 3} if ours else {"color": FADED, "linewidth": 1.0}
-    axes.plot(histories[0]["step"], values, **look)
+    axes.plot(histories[0]["step"], values, **LEARNED if ours else FIXED)
 
 
 def loss(history: dict, terms: Sequence[str], term: str) -> list[float]:
@@ -128,7 +126,7 @@ def dress(axes, what, term: str) -> None:
 
 def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers in the range, about evenly spaced on a logarithmic axis and at least three where possible."""
-    for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+    for digits in DIGITS:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         found = [tick for p in powers for d in digits if low <= (tick := float(f"{d}e{p}")) <= high]
         if len(found) >= 3:

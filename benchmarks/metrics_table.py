@@ -19,11 +19,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from _tables import label_of, markdown
-from records import open_study
+from records import open_study, read_records
 
 from trainonce.study import Summary
 from trainonce.study.rules import Control, ratios_of
-from trainonce.study.store import Store
 from trainonce.text import quoted
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def table(study: str | Path, sets: Mapping[str, str], metrics: Sequence[str]) ->
     """
     rules: dict[Rule, list[Record]] = {}
     with open_study(study) as folder:
-        records = Store(folder, writable=False).read()
+        records = read_records(folder)
     for record in records.values():
         rules.setdefault(record.rule, []).append(record)
     one_rate = len({rule.settings["lr"] for rule in rules if rule.trains}) < 2

@@ -78,6 +78,14 @@ def open_study(path: str | Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def read_records(folder: Path) -> dict[str, Record]:
+    """The records of the seeds that the plans asked for; a control may have needed a run of another."""
+    store = Store(folder, writable=False)
+    manifest = store.read_manifest() or {"plans": []}
+    asked = {seed for plan in manifest["plans"] for seed in plan["seeds"]}
+    return {key: record for key, record in store.read().items() if record.seed in asked}
+
+
 def read_histories(folder: Path) -> list[dict[str, Any]]:
     """The averaged histories of a study's trials, of one that was never packed from their own files."""
     if (folder / HISTORIES).is_file():

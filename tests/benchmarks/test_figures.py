@@ -5,8 +5,12 @@ from pathlib import Path
 
 import dynamics
 import pytest
+import records
+import starts
 import study_figures
 from _figures import boxes, texts
+
+from trainonce.study import Summary
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -35,12 +39,23 @@ def test_labels_of_a_response_curve_keep_clear_of_the_line_where_the_axis_is_int
     assert all(min(abs(box.x0 - at), abs(box.x1 - at)) > 4 and not box.x0 < at < box.x1 for _, box in found)
 
 
+@pytest.mark.parametrize(("study", "seeds"), [("nyu", 3), ("rooms-mixed", 1)])
+def test_the_papers_figures_are_drawn_from_the_kept_records(study, seeds):
+    with records.open_study(study_figures.DATA / "depth" / f"{study}.tar.xz") as folder:
+        dynamics_panels, starts_panels = dynamics.draw(folder).axes, starts.draw(Summary.read(folder)).axes
+    assert [len(axes.lines) for axes in dynamics_panels] == [10, 10, 10, 10, 1, 1, 10, 10, 10]
+    ends = [line for line in starts_panels[2].lines if line.get_gid() == "end"]
+    assert len(ends) == 5 * seeds
+    assert ends[-1].get_ydata()[0] > max(-0.2, ends[0].get_ydata()[0])  # from 10 both terms are kept
+
+
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
     [
         (0.02, 0.7, [0.02, 0.05, 0.1, 0.2, 0.5]),
         (0.14, 0.33, [0.15, 0.2, 0.3]),
         (0.013, 0.055, [0.015, 0.02, 0.03, 0.05]),
+        (0.24, 0.41, [0.25, 0.3, 0.35, 0.4]),
     ],
 )
 def test_logarithmic_ticks_are_round_and_at_least_three(low, high, ticks):

@@ -49,6 +49,7 @@ def study(tmp_path_factory):
     plans = [
         _stores.plan("yoto", "rule", [_stores.yoto()]),
         _stores.plan("grid-3x3", "set", [rule for rule in rules if rule.is_fixed]),
+        _stores.plan("replay", "control", [_stores.replay(_stores.yoto())]),  # it needs a run of another seed
         _stores.plan("sweep-init", "sweep", [_stores.yoto(init=init, decay=3.0) for init in STARTS]),
     ]
     path = tmp_path_factory.mktemp("study")
@@ -129,6 +130,9 @@ def test_dynamics_show_the_composite_loss_and_the_exponents_of_the_rule(study):
     assert titles[3:] == ["loss: depth", *auxiliary, *(f"weight of {term}" for term in TERMS)]
     assert [len(axes.lines) for axes in panels] == [10, 10, 10, 10, 1, 1, 10, 10, 10]
     lines = {title: axes.lines[-1].get_ydata() for title, axes in zip(titles, panels, strict=True)}
+    (own,) = [key for key, record in records.read_records(study).items() if record.rule == _stores.yoto()]
+    history = next(history for history in records.read_histories(study) if history["key"] == own)
+    assert lines["loss: depth"].tolist() == history["loss/depth"]
     parts = [lines[f"weight of {term}"][0] * lines[f"loss: {term}"][0] for term in TERMS]
     assert lines["composite loss"][0] == pytest.approx(sum(parts), rel=1e-6)
 
