@@ -272,9 +272,17 @@ ALIGNED = {
     "AdamW, steps unknown": Run("balance", ADAMW, validation=True),
     "SGD, accumulation": Run("balance", SGD, {"steps": STEPS}, micro=3, validation=True),
 }
+PACED = {
+    "SGDW, 4 terms": Run("paper", SGDW, {"travel": 0.2}, cosine=True),
+    "AdamW, absent terms": Run("paper", ADAMW, {"travel": 0.2}, lacks=some),
+    "SGD, freeze": Run("paper", SGD, {"travel": 0.2}, freeze=(30, 45)),
+    "AdamW fused, GradScaler": Run("paper", partial(ADAMW, fused=True), {"travel": 0.2}, scaler=True),
+    "SGD, accumulation": Run("paper", SGD, {"travel": 0.2}, micro=3),
+    "SGDW, two ranks": Run("paper", SGDW, {"travel": 0.2}, cosine=True, ranks=True),
+}
 RUNS: dict[str, Run] = {
     f"{group}: {name}": run
-    for group, runs in {"paper": PAPER, "balance": BALANCE, "aligned": ALIGNED}.items()
+    for group, runs in {"paper": PAPER, "paced": PACED, "balance": BALANCE, "aligned": ALIGNED}.items()
     for name, run in runs.items()
 }
 

@@ -60,6 +60,10 @@ def paper(net: Net, terms: Sequence[str], **options: Any) -> Any:
     return trainonce.CompositeLoss(terms, init={term: start[term] for term in terms[1:]}, **options)
 
 
+def paced(net: Net, terms: Sequence[str], **options: Any) -> Any:
+    return trainonce.CompositeLoss(terms, travel=0.2, **options)
+
+
 def balance(net: Net, terms: Sequence[str], **options: Any) -> Any:
     return trainonce.BalancedLoss(terms, **options)
 
@@ -119,6 +123,7 @@ def uncertainty(net: Net, terms: Sequence[str], **options: Any) -> Any:
 
 RULES = {
     "paper": paper,
+    "paper-paced": paced,
     "balance": balance,
     "balance-from-weights": balance_from_weights,
     "balance-aligned": aligned,

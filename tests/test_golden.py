@@ -18,6 +18,8 @@ RESUMED = [
     "paper: SGDW, 4 terms",
     "paper: AdamW, absent terms",
     "paper: SGDW, GradScaler",
+    "paced: SGDW, 4 terms",
+    "paced: AdamW fused, GradScaler",
     "balance: AdamW, 4 terms",
     "balance: SGD, absent terms",
     "aligned: SGD, 4 terms",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from trainonce import distributed, health, param_groups
+from trainonce import distributed, health, pace, param_groups
 from trainonce.health import watch
 from trainonce.history import History, Mark, Tally
+from trainonce.readback import is_capturing
 from trainonce.text import quoted
 from trainonce.weighting import LossWeighting
 
@@ -69,10 +70,15 @@ def attach(
         history = History(history)
     if history is not None:
         history.bind(criterion)
-    index = None
+    index = own_pace = None
     if name is not None:
-        index = param_groups.own_group(optimizer, getattr(criterion, name), name, criterion.lr)
-    return Attachment(optimizer, criterion, index, sync, history)
+        own, rate = getattr(criterion, name), criterion.lr
+        if rate is None and not param_groups.made_by_hand(optimizer, own):
+            own_pace = criterion.pace
+        if own_pace is not None:
+            rate = optimizer.param_groups[0].get("lr", 0.0)  # it has no say
+        index = param_groups.own_group(optimizer, own, name, rate)
+    return Attachment(optimizer, criterion, index, own_pace, sync, history)
 
 
 class Attachment:
@@ -83,7 +89,13 @@ class Attachment:
     """
 
     def __init__(
-        self, optimizer: Optimizer, criterion: LossWeighting, index: int | None, sync: Sync, history: History | None
+        self,
+        optimizer: Optimizer,
+        criterion: LossWeighting,
+        index: int | None,
+        own_pace: float | None,
+        sync: Sync,
+        history: History | None,
     ) -> None:
         self._optimizer = weakref.ref(optimizer)
         self.criterion = criterion
@@ -92,9 +104,12 @@ class Attachment:
         self.steps = 0  # calls of step that reached the optimizer
         self.repeats = isinstance(optimizer, torch.optim.LBFGS)  # whether a step evaluates the loss several times
         self._index = index
+        self._own_pace = own_pace
         self._trained: nn.Parameter | None = None if index is None else getattr(criterion, criterion.trainable or "")
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
+        self._gradient: Tensor | None = None
+        self._rate: float | Tensor = 0.0  # of the last step at a pace of its own
         self._weights: Tensor | None = None
         self._seen: Values | None = None
         self._met = False
@@ -162,12 +177,9 @@ class Attachment:
         what = f"{self.criterion.kind} of {quoted(self.criterion.terms)}"
         if not self.has_optimizer:
             return f"Attachment({what}; its optimizer no longer exists)"
-        group = self.group
-        return (
-            f"Attachment({what}"
-            + ("" if group is None else f"; {self.criterion.trainable} with lr={group['lr']}")
-            + ")"
-        )
+        group, own = self.group, self._own_pace
+        how = "" if group is None else f" with lr={group['lr']}" if own is None else f" with a travel of {own:g}"
+        return f"Attachment({what}{how and f'; {self.criterion.trainable}{how}'})"
 
     # Around each step of the optimizer
 
@@ -191,8 +203,12 @@ class Attachment:
             self._before = own.detach().clone()
             return
         self._pull = criterion.pull()
+        if self._records or self._own_pace is not None:
+            self._before = own.detach().clone()
+        scale = getattr(optimizer, "grad_scale", None)  # by which a fused optimizer divides the gradient, in place
+        self._gradient = None if scale is None or own.grad is None else own.grad / scale
         if self._records:
-            self._before, self._weights = own.detach().clone(), criterion.coefficients()
+            self._weights = criterion.coefficients()
 
     def _meet_late(self) -> None:
         """Meet the other ranks now, if they came up after attach and a compiled criterion did not notice."""
@@ -209,13 +225,50 @@ class Attachment:
         found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
         moved = None
         if own is not None:
-            moved = self._move(own, self._group_in(optimizer), found_inf)
+            group = self._group_in(optimizer)
+            if self._own_pace is not None and not self.criterion.frozen:
+                paced = _exclude_from_graph(self._pace) if torch.compiler.is_compiling() else self._pace
+                paced(own, group["lr"], found_inf)
+            moved = self._move(own, group["lr"] if self._own_pace is None else self._rate, found_inf)
         if torch.compiler.is_compiling():
             _exclude_from_graph(self._note)(moved, found_inf)
         else:
             self._note(moved, found_inf)
 
-    def _move(self, own: nn.Parameter, group: dict[str, Any], found_inf: Tensor | None) -> Tensor | None:
+    @torch.no_grad()
+    def _pace(self, own: nn.Parameter, lr: float | Tensor, found_inf: Tensor | None) -> None:
+        """Take back what the optimizer did to the vector, and move it at the rule's own pace.
+
+        A rate of 0 in the optimizer stays one: torch.distributed.checkpoint makes such steps to have a state.
+        """
+        criterion = self.criterion
+        assert self._own_pace is not None
+        assert self._before is not None
+        gradient = own.grad if self._gradient is None else self._gradient
+        self._rate, moved, self._gradient = 0.0, self._before, None
+        if gradient is not None and not (isinstance(lr, (int, float)) and lr == 0):
+            if is_capturing(gradient):
+                raise RuntimeError(
+                    f"The {criterion.trainable} move at a pace of their own, which counts the steps in Python, and a "
+                    "CUDA graph replays none. Give the rule a learning rate: CompositeLoss(terms, lr=0.01)."
+                )
+            self._rate = pace.rate(self._own_pace, criterion.pace_step)
+            gradient = distributed.unshard(gradient).to(criterion.pace_mean)
+            before: tuple[Tensor, Tensor] = (criterion.pace_mean, criterion.pace_square)
+            direction, *after = pace.direction(gradient, *before, criterion.pace_step)
+            skipped = None if found_inf is None else found_inf.to(direction.device) > 0
+            if isinstance(lr, Tensor):
+                skipped = (lr == 0).to(direction.device) if skipped is None else skipped | (lr == 0)
+                self._rate = torch.where(lr == 0, 0.0, self._rate)
+            if skipped is not None:
+                direction = torch.where(skipped, 0, direction)
+            for old, new in zip(before, after, strict=True):
+                old.copy_(new if skipped is None else torch.where(skipped, old, new))
+            criterion.pace_step += 1
+            moved = moved - distributed.shard_like(self._rate * direction, own)
+        own.copy_(moved)
+
+    def _move(self, own: nn.Parameter, lr: float | Tensor, found_inf: Tensor | None) -> Tensor | None:
         """Apply the rule's decay, and return what the optimizer alone has moved the vector to if it is recorded."""
         value = own.detach()
         if self.criterion.frozen:
@@ -228,7 +281,7 @@ class Attachment:
             return moved
         if found_inf is not None:
             pull = torch.where(found_inf.to(pull.device) > 0, 0, pull)
-        rate, step = group["lr"] * self.criterion.decay, distributed.shard_like(pull, own)
+        rate, step = lr * self.criterion.decay, distributed.shard_like(pull, own)
         if isinstance(rate, Tensor):
             value.sub_(step * rate)
         else:
@@ -275,7 +328,7 @@ class Attachment:
             assert self._before is not None
             before, after = distributed.unshard(self._before), distributed.unshard(own.detach())
             moved = distributed.unshard(moved)
-            rate = self._group_in(self.optimizer)["lr"]
+            rate = self._group_in(self.optimizer)["lr"] if self._own_pace is None else self._rate
             lr = (rate if isinstance(rate, Tensor) else before.new_full((1,), rate)).to(before.device)
             parts = [before, moved - before, after - moved, lr]
         elif criterion.trainable is not None:  # frozen, in an optimizer that cannot train it
@@ -323,7 +376,7 @@ class Attachment:
     def _keep_ratio(self) -> None:
         """Remember the ratio of the trained vector's learning rate to the model's, as the user set it."""
         ratio = self._ratio("lr")
-        self.lr_ratio = math.nan if ratio is None else ratio
+        self.lr_ratio = math.nan if ratio is None or self._own_pace is not None else ratio
 
     def replaced_lr_ratio(self) -> float | None:
         """Return the ratio now, if a scheduler or a loop over the groups has replaced the one the user set; else None.

@@ -53,7 +53,10 @@ class CompositeLoss(LossWeighting):
     :param decay: The strength :math:`\rho \ge 0` of the hyperparameter decay; it may be set during training.
     :param regularizer: Which of ``"negentropy"`` and ``"softplus"`` :math:`R` sums. The paper prints both; softplus
         alone is the reading whose balance is near the weights it reports.
-    :param lr: The exponents' learning rate :math:`\alpha`; by default the model's.
+    :param lr: The exponents' learning rate :math:`\alpha` in the model's optimizer; by default the model's.
+    :param travel: Instead of that a pace of their own, whatever the model's optimizer, rate and schedule are: Adam's
+        direction, at the rate ``travel / (step + 10)``. So they can move by about this much for every factor e in the
+        steps (:mod:`trainonce.pace`).
     :param scale: Multiplies the returned loss, and so the model's gradients, but not the exponents' gradients. Set it
         to the sum of the weights you had: weights that summed to 11 now sum to 1, and without ``scale=11`` the steps of
         plain SGD would be 11 times smaller.
@@ -94,6 +97,7 @@ class CompositeLoss(LossWeighting):
         decay: float = DECAY,
         regularizer: Collection[str] = functional.REGULARIZER_PARTS,
         lr: float | Tensor | None = None,
+        travel: float | None = None,
         scale: float = 1.0,
         nonfinite: NonFinite = "propagate",
     ) -> None:
@@ -105,11 +109,15 @@ class CompositeLoss(LossWeighting):
         super().__init__(terms, scale=scale, nonfinite=nonfinite)
         rule = "a positive number, the starting ratio of a term's coefficient to the base's"
         start = values_by_term("init", self.terms[1:], init, is_positive, rule)
-        if lr is not None and not isinstance(lr, Tensor):
-            _check_strength("lr", lr)
+        if lr is not None and travel is not None:
+            raise ValueError("Give lr, a rate in the model's optimizer, or travel, a pace of their own, and not both.")
+        for name, value in (("lr", lr), ("travel", travel)):
+            if value is not None and not isinstance(value, Tensor):
+                _check_strength(name, value)
         self.decay = decay
         self.regularizer = _parts(regularizer)
-        self.add_trainable("exponents", [math.log(ratio) for ratio in start], per="auxiliary", lr=lr)
+        logs = [math.log(ratio) for ratio in start]
+        self.add_trainable("exponents", logs, per="auxiliary", lr=lr, pace=travel)
 
     @classmethod
     def as_printed(cls, terms: Iterable[str], system: str, **options: Any) -> Self:

@@ -49,6 +49,9 @@ class Declared(nn.Module):
     """
 
     terms: tuple[str, ...]
+    pace_mean: Tensor
+    pace_square: Tensor
+    pace_step: int
     _loading = False  # whether load_state_dict is at work, which may put tensors in place of others, too
 
     def __init__(self, terms: tuple[str, ...]) -> None:
@@ -56,6 +59,7 @@ class Declared(nn.Module):
         self.terms = terms
         self.kind = type(self).__name__  # kept: fully_shard changes the class
         self.trainable: str | None = None
+        self.pace: float | None = None
         self._states: dict[str, State] = {}
         self._counts: dict[str, Count] = {}
         self._frozen = False
@@ -74,22 +78,36 @@ class Declared(nn.Module):
         self.register_buffer(name, self._empty(state.start), persistent=saved)
         self._reset(name)
 
-    def add_trainable(self, name: str, default: object, *, per: Per = "term", lr: float | Tensor | None = None) -> None:
-        """Declare the vector that the model's optimizer trains.
+    def add_trainable(
+        self,
+        name: str,
+        default: object,
+        *,
+        per: Per = "term",
+        lr: float | Tensor | None = None,
+        pace: float | None = None,
+    ) -> None:
+        """Declare the vector that is trained with the model.
 
         :func:`trainonce.attach` gives it a parameter group of its own, without weight decay, and averages its gradient
         over the ranks.
 
         :param default: As in :meth:`add_state`.
-        :param lr: Its learning rate; by default the model's.
+        :param lr: Its learning rate in the model's optimizer; by default the model's.
+        :param pace: Instead of that, how far it may move for every factor e in the steps: in Adam's direction, whatever
+            the model's optimizer is (:mod:`trainonce.pace`).
         """
         if self.trainable is not None:
             raise ValueError(f"A rule trains one vector; {self.kind} declares {self.trainable!r} and {name!r}.")
         self._check_free(name)
-        self.trainable, self.lr = name, lr
+        self.trainable, self.lr, self.pace = name, lr, pace
         self._states[name] = state = State(self._start(name, default, per), per)
         self.register_parameter(name, nn.Parameter(self._empty(state.start)))
         self._reset(name)
+        if pace is not None:
+            for moment in ("pace_mean", "pace_square"):
+                self.add_state(moment, torch.zeros_like(state.start), per=per)
+            self.add_count("pace_step", 0)
 
     def add_count(self, name: str, default: int | Sequence[int], *, per: Per = None) -> None:
         """Declare an integer on the host, or with ``per`` a list of them; it becomes an attribute of this name."""

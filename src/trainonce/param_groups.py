@@ -73,6 +73,12 @@ def own_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: floa
     return len(groups) - 1 if found is None else found
 
 
+def made_by_hand(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
+    """Whether the user gave the parameter a group of its own, and so a rate."""
+    own = (group for group in optimizer.param_groups if _holds_only(group, parameter))
+    return any(not str(group.get("name", "")).startswith(NAME) for group in own)
+
+
 def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
     """Return the index of the vector's group; loading a state replaces the dicts, so it is looked up, not kept."""
     groups = optimizer.param_groups

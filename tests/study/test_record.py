@@ -87,7 +87,7 @@ def test_records_hold_the_rule_with_all_its_settings_and_its_version():
     settings = {"at": "last", "follow": 0.75, "every": 0.05, "travel": None}
     assert content["rule"] == {"rule": "BalancedLoss", "version": 1, "settings": settings}
     assert (content["format"], content["coefficients"]) == (FORMAT, [0.5, 2.0])
-    settings = {"init": 0.1, "decay": 2.0, "regularizer": ["negentropy", "softplus"], "lr": None}
+    settings = {"init": 0.1, "decay": 2.0, "regularizer": ["negentropy", "softplus"], "lr": None, "travel": None}
     assert yoto().to_json() == {"rule": "CompositeLoss", "version": 1, "settings": settings}
 
 
@@ -144,9 +144,9 @@ def test_keys_stay_what_they_are():
 
 PINNED = [
     "6c06be042edd5b4822fb",
-    "aecc6a837b10ca982a2a",
+    "3ef2710845f86d1ebd3f",
     "31c047db21f272cd8be7",
-    "882eb149bf88ba621de3",
+    "dcb13370972b2d354a9d",
     "8ca4b8255ce2c309034e",
 ]
 

@@ -46,6 +46,7 @@ def _read_learned(fields: Mapping[str, Any], former: Mapping[str, Any]) -> Rule:
     found: dict[str, Any] = LEARNED | UNITS | dict(fields)
     preset = PRESETS.get(found["preset"], found["preset"])
     raw = {"init": found["init"], "decay": found["decay"], "regularizer": REGULARIZERS[preset], "lr": found["lr"]}
+    raw["travel"] = None
     if found["units"] == "raw":
         return Rule("CompositeLoss", raw, former=former)
     settings = {"at": found["at"], "every": 0.05, "travel": found["drift"]}

@@ -465,7 +465,7 @@ PLANS = {
     "yoto": PlanType(
         "rule",
         _yoto,
-        "the paper's rule: a softmax of exponents that train with the model (init, decay, regularizer, lr)",
+        "the paper's rule: a softmax of exponents that train with the model (init, decay, regularizer, lr, travel)",
         paper="You Only Train Once, Sakaridis 2025",
     ),
     "balance": PlanType(

@@ -1,0 +1,43 @@
+"""How a trained vector moves at a pace of its own, whatever moves the model: Adam's direction, and a rate that falls.
+
+A vector of exponents wants steps of one size: those of SGD would follow the size of the losses, and the model's rate
+its depth. So the direction is Adam's, of about 1 in each entry, and the rate falls with the steps so far.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+BETAS: Final = (0.9, 0.999)
+EPS: Final = 1e-8
+LATE: Final = 10  # the steps after which the rate begins to fall
+
+
+def rate(travel: float, step: int) -> float:
+    r"""Return the rate of a step, counted from 0.
+
+    .. math:: \alpha_t = \frac{\tau}{t + 10}
+
+    So the vector can move by about :math:`\tau` for every factor e in the steps.
+
+    >>> rate(0.2, 0), rate(0.2, 90)
+    (0.02, 0.002)
+    """
+    return travel / (step + LATE)
+
+
+def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Adam's direction at a step, counted from 0, and the running means after it.
+
+    >>> moved, *means = direction(torch.tensor([5.0, -0.1]), torch.zeros(2), torch.zeros(2), 0)
+    >>> moved
+    tensor([ 1., -1.])
+    """
+    first, second = BETAS
+    mean = torch.lerp(mean, gradient, 1 - first)
+    square = torch.addcmul(square * second, gradient, gradient, value=1 - second)
+    size = (square / (1 - second ** (step + 1))).sqrt_().add_(EPS)
+    return mean / size.mul_(1 - first ** (step + 1)), mean, square
