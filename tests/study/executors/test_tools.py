@@ -9,7 +9,7 @@ import torch
 from _runs import records, study
 
 from trainonce.study import Study, task
-from trainonce.study.executors import run_trial
+from trainonce.study.executors import run_trial, tools
 from trainonce.study.executors.tools import EXECUTORS, Tools
 
 
@@ -104,3 +104,12 @@ def test_an_executor_of_another_kind_needs_only_the_protocol(tmp_path, monkeypat
     study(tmp_path, plans=["uniform"], seeds=3).run(executor="threads", workers=2, show=False)
     assert [r.status for r in records(tmp_path)] == ["done"] * 3
     assert [executor.stopped for executor in made] == [True]
+
+
+@pytest.mark.parametrize(
+    ("workers", "asked", "threads"), [(1, "", 8), (4, "", 2), (16, "", 1), (1, "3", 3), (4, "3", 2), (1, "0", 1)]
+)
+def test_threads_are_a_part_of_the_cores_and_not_more_than_asked_for(monkeypatch, workers, asked, threads):
+    monkeypatch.setattr(tools, "cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert Tools("processes", workers, ("cpu",)).threads == threads

@@ -119,8 +119,9 @@ class Tools:
 
     @property
     def threads(self) -> int:
-        """How many CPU threads each worker may use."""
-        return max(1, cores() // max(1, self.workers))
+        """How many CPU threads each worker may use: its part of the cores, and no more than OMP_NUM_THREADS."""
+        most, asked = max(1, cores() // max(1, self.workers)), os.environ.get("OMP_NUM_THREADS", "")
+        return min(most, max(1, int(asked))) if asked.isdecimal() else most
 
     @contextlib.contextmanager
     def open(self, task: Task, store: Store, preload: list[str]) -> Iterator[Executor]:
