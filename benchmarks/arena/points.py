@@ -22,6 +22,13 @@ FACTORS = (1 / 30, 30.0)  # of halving: by what the weight of each auxiliary ter
 SETTINGS: dict[str, list[Point]] = {
     "printed": [Point("printed", {"init": init, "rho": 2.0}) for init in (1.0, 0.1)],
     "decays": [Point("printed", {"init": init, "rho": rho}) for init in (1.0, 0.1) for rho in (2.0, 20.0, 200.0)],
+    "rates": [
+        *(Point("printed", {"rho": rho}) for rho in (2.0, 20.0, 200.0)),
+        *(Point("printed", {"rho": rho, "travel": t}) for t in (0.3, 1.0, 3.0, 10.0) for rho in (2.0, 6.0, 20.0)),
+        *(Point("printed", {"rho": 2.0, "travel": t, "by": "sgd"}) for t in (0.3, 1.0)),
+        *(Point("printed", {"rho": rho, "fold": c}) for c in (0.1, 0.2, 0.4) for rho in (2.0, 20.0)),
+        *(Point("printed", {"init": 0.1, "rho": rho, "travel": t}) for rho, t in ((2.0, 1.0), (2.0, 3.0), (20.0, 3.0))),
+    ],
     "units": [Point("units", {}), Point("units", {"place": "last"})],
     "drift": [Point("units", {"travel": TRAVEL})],
     "random": [Point("random", {"n": n}) for n in range(RANDOM)],

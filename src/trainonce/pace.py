@@ -6,17 +6,20 @@ its depth. So the direction is Adam's, of about 1 in each entry, and the rate fa
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
+
+#: A number on the host, or a tensor of them: a stack has its own on the device.
+Number = TypeVar("Number", float, Tensor)
 
 BETAS: Final = (0.9, 0.999)
 EPS: Final = 1e-8
 LATE: Final = 10  # the steps after which the rate begins to fall
 
 
-def rate(travel: float, step: int) -> float:
+def rate(travel: Number, step: Number) -> Number:
     r"""Return the rate of a step, counted from 0.
 
     .. math:: \alpha_t = \frac{\tau}{t + 10}
@@ -29,7 +32,7 @@ def rate(travel: float, step: int) -> float:
     return travel / (step + LATE)
 
 
-def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: Number) -> tuple[Tensor, Tensor, Tensor]:
     """Return Adam's direction at a step, counted from 0, and the running means after it.
 
     >>> moved, *means = direction(torch.tensor([5.0, -0.1]), torch.zeros(2), torch.zeros(2), 0)

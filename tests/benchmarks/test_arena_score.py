@@ -1,8 +1,11 @@
 """The score, on records that the test plants."""
 
+import statistics
+from pathlib import Path
+
 import pytest
 
-from benchmarks.arena import score
+from benchmarks.arena import records, score, tasks
 
 
 def record(rule, settings, tests, validation=None, cost=1, variant="adam", task="toy"):
@@ -104,3 +107,30 @@ def test_a_wide_table_has_a_column_for_each_task():
     lines = score.wide([row for row in rows if row.rule == "uw"]).splitlines()
     assert lines[0] == "| rule | cost | mean regret | toy | other, sgd |"
     assert lines[2] == "| uw | 1 | 0.03 | -0.5 ± 1.5 | +0.0 ± 0.0 |"
+
+
+PDE = ("burgers", "helmholtz", "klein_gordon", "kdv", "allen_cahn")
+
+
+def test_the_table_of_the_exponents_rates_is_that_of_the_records():
+    """Each row of the page, by the name that the scores give its setting."""
+    data = Path(__file__).parents[2] / "docs" / "results" / "data" / "arena"
+    if not data.is_dir():
+        pytest.skip("a source distribution has no records")
+    files = ("halving", "judged", "choosing", "judging", "first", "rates")
+    given = [record for name in files for record in records.read(data / f"{name}.jsonl.xz")]
+    rules = ("uniform", "printed", "printed rho=20", "printed rho=200")
+    rules += tuple(f"printed travel={travel}" for travel in (1, 3, 10))
+    rules += ("printed fold=0.1", "printed fold=0.2", "printed fold=0.4", "printed fold=0.2 rho=20")
+    found = {}
+    for row in score.score(given, lambda name: tasks.get(name).higher):
+        found.setdefault((row.rule, row.variant), {})[row.task] = row.regret
+    expected = []
+    for rule in rules:
+        adam, sgd = found[rule, "adam"], found[rule, "sgd"]
+        parts = [list(adam.values()), [adam[task] for task in PDE], list(sgd.values())]
+        assert [len(part) for part in parts] == [23, 5, 6]
+        expected.append([f"{statistics.fmean(part):.2f}" for part in parts])
+    page = (data.parents[1] / "arena.md").read_text()
+    table = page.split("| exponents | decay |")[1].split("\n\n")[0]
+    assert [[cell.strip() for cell in line.split("|")[3:6]] for line in table.splitlines()[2:]] == expected

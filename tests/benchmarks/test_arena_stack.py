@@ -64,12 +64,15 @@ def test_a_scaled_loss():
 
 
 @pytest.mark.filterwarnings("ignore::trainonce.health.OtherScale")
+@pytest.mark.parametrize("fold", [None, 0.4])
 @pytest.mark.parametrize(("init", "rho", "optimizer"), [(1.0, 2.0, "adam"), (0.1, 2.0, "adam"), (1.0, 0.5, "sgd")])
-def test_printed(init, rho, optimizer, double):
-    stack, result = train([("uniform", {}), ("printed", {"init": init, "rho": rho})], Variant(optimizer=optimizer))
+def test_printed(init, rho, optimizer, fold, double):
+    """Of several points side by side, those with another rate among them."""
+    points = [("uniform", {}), ("printed", {"init": init, "rho": rho, "fold": fold}), ("printed", {"travel": 3.0})]
+    stack, result = train(points, Variant(optimizer=optimizer))
     for at, seed in enumerate(SEEDS):
         alone = Alone(seed)
-        criterion = trainonce.CompositeLoss(TOY.terms, init=init, decay=rho)
+        criterion = trainonce.CompositeLoss(TOY.terms, init=init, decay=rho, travel=fold)
         step = alone.optimizer(name=optimizer)
         trainonce.attach(step, criterion)
         for _ in range(TOY.steps):
