@@ -74,7 +74,7 @@ def test_type_checkers_see_the_same_objects(package):
     for module, name in names:
         found = getattr(importlib.import_module(module), name)
         assert getattr(package, name) is found
-    at_once = {name for name in vars(package) if name in ("InputError", "Task", "task", "user_errors")}
+    at_once = {name for name in vars(package) if name in ("InputError", "Preset", "Task", "task", "user_errors")}
     assert set(package.__all__) - at_once <= {name for _, name in names}
 
 
