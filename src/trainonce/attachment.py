@@ -205,8 +205,9 @@ class Attachment:
         self._pull = criterion.pull()
         if self._records or self._own_pace is not None:
             self._before = own.detach().clone()
-        scale = getattr(optimizer, "grad_scale", None)  # by which a fused optimizer divides the gradient, in place
-        self._gradient = None if scale is None or own.grad is None else own.grad / scale
+        if self._own_pace is not None:
+            scale = getattr(optimizer, "grad_scale", None)  # by which a fused optimizer divides the gradient, in place
+            self._gradient = None if scale is None or own.grad is None else own.grad / scale
         if self._records:
             self._weights = criterion.coefficients()
 
