@@ -109,6 +109,7 @@ class Attachment:
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
         self._gradient: Tensor | None = None
+        self._held: Tensor | None = None
         self._rate: float | Tensor = 0.0  # of the last step at a pace of its own
         self._weights: Tensor | None = None
         self._seen: Values | None = None
@@ -203,13 +204,26 @@ class Attachment:
             self._before = own.detach().clone()
             return
         self._pull = criterion.pull()
-        if self._records or self._own_pace is not None:
-            self._before = own.detach().clone()
         if self._own_pace is not None:
-            scale = getattr(optimizer, "grad_scale", None)  # by which a fused optimizer divides the gradient, in place
-            self._gradient = None if scale is None or own.grad is None else own.grad / scale
+            self._take_gradient(optimizer, own, any(args[1:]) or any(kwargs.values()))
+        if self._records or (self._own_pace is not None and self._held is None):
+            self._before = own.detach().clone()
         if self._records:
             self._weights = criterion.coefficients()
+
+    def _take_gradient(self, optimizer: Optimizer, own: nn.Parameter, closure: bool) -> None:
+        """Take the gradient of a vector with a pace of its own, so that the optimizer leaves the vector as it is.
+
+        It stays where a closure adds to it, and where the optimizer has no state for the vector yet: sharded
+        checkpoints expect one.
+        """
+        scale = getattr(optimizer, "grad_scale", None)  # by which a fused optimizer divides the gradient, in place
+        self._gradient = None if own.grad is None or (closure and scale is None) else own.grad
+        self._held = None
+        if scale is not None and own.grad is not None:
+            self._gradient = own.grad / scale
+        if own in optimizer.state and not closure and not torch.compiler.is_compiling():
+            self._held, own.grad = own.grad, None
 
     def _meet_late(self) -> None:
         """Meet the other ranks now, if they came up after attach and a compiled criterion did not notice."""
@@ -238,36 +252,47 @@ class Attachment:
 
     @torch.no_grad()
     def _pace(self, own: nn.Parameter, lr: float | Tensor, found_inf: Tensor | None) -> None:
-        """Take back what the optimizer did to the vector, and move it at the rule's own pace.
+        """Move the vector at the rule's own pace, and take back what the optimizer did to it.
 
         A rate of 0 in the optimizer stays one: torch.distributed.checkpoint makes such steps to have a state.
         """
         criterion = self.criterion
         assert self._own_pace is not None
-        assert self._before is not None
+        if self._held is None:
+            assert self._before is not None
+            own.copy_(self._before)
+        else:
+            own.grad = self._held
         gradient = own.grad if self._gradient is None else self._gradient
-        self._rate, moved, self._gradient = 0.0, self._before, None
-        if gradient is not None and not (isinstance(lr, (int, float)) and lr == 0):
-            if is_capturing(gradient):
-                raise RuntimeError(
-                    f"The {criterion.trainable} move at a pace of their own, which counts the steps in Python, and a "
-                    "CUDA graph replays none. Give the rule a learning rate: CompositeLoss(terms, lr=0.01)."
-                )
-            self._rate = pace.rate(self._own_pace, criterion.pace_step)
-            gradient = distributed.unshard(gradient).to(criterion.pace_mean)
-            before: tuple[Tensor, Tensor] = (criterion.pace_mean, criterion.pace_square)
-            direction, *after = pace.direction(gradient, *before, criterion.pace_step)
-            skipped = None if found_inf is None else found_inf.to(direction.device) > 0
-            if isinstance(lr, Tensor):
-                skipped = (lr == 0).to(direction.device) if skipped is None else skipped | (lr == 0)
-                self._rate = torch.where(lr == 0, 0.0, self._rate)
-            if skipped is not None:
-                direction = torch.where(skipped, 0, direction)
-            for old, new in zip(before, after, strict=True):
-                old.copy_(new if skipped is None else torch.where(skipped, old, new))
-            criterion.pace_step += 1
-            moved = moved - distributed.shard_like(self._rate * direction, own)
-        own.copy_(moved)
+        self._rate, self._gradient, self._held = 0.0, None, None
+        if gradient is None or (isinstance(lr, (int, float)) and lr == 0):
+            return
+        if is_capturing(gradient):
+            raise RuntimeError(
+                f"The {criterion.trainable} move at a pace of their own, which counts the steps in Python, and a "
+                "CUDA graph replays none. Give the rule a learning rate, such as lr='model'."
+            )
+        skipped = None if found_inf is None else found_inf.to(own.device) > 0
+        if isinstance(lr, Tensor):
+            still = (lr == 0).to(own.device)
+            skipped = still if skipped is None else skipped | still
+        moments = criterion.pace_mean, criterion.pace_square
+        before = None if skipped is None else [moment.clone() for moment in moments]
+        rate: float | Tensor = pace.rate(self._own_pace, criterion.pace_step)
+        gradient = distributed.unshard(gradient).to(criterion.pace_mean)
+        direction = pace.direction(gradient, *moments, criterion.pace_step)
+        if before is not None:
+            rate = torch.where(skipped, 0.0, rate)
+            direction = torch.where(skipped, 0, direction)
+            for moment, old in zip(moments, before, strict=True):
+                moment.copy_(torch.where(skipped, old, moment))
+        criterion.pace_step += 1
+        self._rate = rate
+        step = distributed.shard_like(direction, own)
+        if isinstance(rate, Tensor):
+            own.sub_(step * rate)
+        else:
+            own.sub_(step, alpha=rate)
 
     def _move(self, own: nn.Parameter, lr: float | Tensor, found_inf: Tensor | None) -> Tensor | None:
         """Apply the rule's decay, and return what the optimizer alone has moved the vector to if it is recorded."""

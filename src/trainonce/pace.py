@@ -32,15 +32,14 @@ def rate(travel: Number, step: Number) -> Number:
     return travel / (step + LATE)
 
 
-def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: Number) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Adam's direction at a step, counted from 0, and the running means after it.
+def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: Number) -> Tensor:
+    """Return Adam's direction at a step, counted from 0, and update the running means in place.
 
-    >>> moved, *means = direction(torch.tensor([5.0, -0.1]), torch.zeros(2), torch.zeros(2), 0)
-    >>> moved
+    >>> direction(torch.tensor([5.0, -0.1]), torch.zeros(2), torch.zeros(2), 0)
     tensor([ 1., -1.])
     """
     first, second = BETAS
-    mean = torch.lerp(mean, gradient, 1 - first)
-    square = torch.addcmul(square * second, gradient, gradient, value=1 - second)
+    mean.lerp_(gradient, 1 - first)
+    square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
     size = (square / (1 - second ** (step + 1))).sqrt_().add_(EPS)
-    return mean / size.mul_(1 - first ** (step + 1)), mean, square
+    return mean / size.mul_(1 - first ** (step + 1))

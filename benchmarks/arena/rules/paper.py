@@ -48,9 +48,7 @@ class Paper(Rule):
         return [self._gradient.clone()]
 
     def after_step(self) -> None:
-        direction, mean, square = pace.direction(self._gradient, self._mean, self._square, self._step)
-        self._mean.copy_(mean)
-        self._square.copy_(square)
+        direction = pace.direction(self._gradient, self._mean, self._square, self._step)
         self._momentum.mul_(0.9).add_(self._gradient)
         of_length = self._travel / self.run.steps * (self.run.lr / self._first_lr)
         own = torch.where(self._by_length, of_length, pace.rate(self._fold, self._step))
