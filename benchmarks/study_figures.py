@@ -31,6 +31,7 @@ FIGURES = {
     "study-burgers-cost-quality": ("study/burgers", report.cost_quality),
     "study-burgers-simplex": ("study/burgers", report.simplex),
     "segmentation-camvid-response-curve": ("segmentation/camvid", report.response_curve),
+    "segmentation-streets-response-curve": ("segmentation/streets-sgdw", report.response_curve),
     "depth-nyu-sensitivity": ("depth/nyu", report.sensitivity),
 }
 

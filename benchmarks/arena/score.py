@@ -1,6 +1,7 @@
 """Score the rules from the arena's records, as tables in Markdown.
 
     python -m benchmarks.arena.score arena.jsonl
+    python -m benchmarks.arena.score arena.jsonl --against uniform
 
 The reference of a task is its best grid point: best mean validation score over the seeds, read on test. A rule is
 level with it where the mean paired difference over the seeds (positive is better) is above minus one standard error.
@@ -131,6 +132,56 @@ def summary(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def against(given: Iterable[Record], higher: Callable[[str], bool], other: str) -> list[Pairs]:
+    """Compare every rule with another one on the seeds that both have."""
+    found: dict[tuple[str, str], dict[str, tuple[float, float, float]]] = defaultdict(dict)
+    for (task, variant), rules in _grouped(_with_base(list(given))).items():
+        sign = 1.0 if higher(task) else -1.0
+        worst = _worst(rules.values(), sign)
+        tests = {name: {r["seed"]: _value(r["test"], worst) for r in some} for name, some in rules.items()}
+        for name, mine in tests.items():
+            seeds = sorted(set(mine) & set(tests.get(other, {})))
+            if seeds and name != other and not name.startswith(f"{GRID} "):
+                theirs = statistics.fmean(tests[other][seed] for seed in seeds)
+                differences = [sign * (mine[seed] - tests[other][seed]) for seed in seeds]
+                found[name, variant][task] = (statistics.fmean(differences), _error(differences), theirs)
+    return [Pairs(*key, other, tasks) for key, tasks in found.items()]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A rule beside another one: of each task the mean difference, its standard error and the other's mean."""
+
+    rule: str
+    variant: str
+    other: str
+    tasks: Mapping[str, tuple[float, float, float]]
+
+    @property
+    def ahead(self) -> list[str]:
+        return [task for task, (difference, _, _) in self.tasks.items() if difference > 0]
+
+    @property
+    def worse(self) -> list[str]:
+        """The tasks on which it is worse by more than 2.8 standard errors: 95 % of Student's t with five seeds."""
+        return [task for task, (difference, error, _) in self.tasks.items() if difference < -2.8 * error]
+
+    @property
+    def relative(self) -> float:
+        """The mean difference over the tasks, in per cent of the other's."""
+        return 100 * statistics.fmean(difference / theirs for difference, _, theirs in self.tasks.values())
+
+
+def paired(rows: Sequence[Pairs]) -> str:
+    """One line a rule, over its tasks."""
+    lines = [f"| rule | variant | ahead of {rows[0].other} | difference | worse on |", "|---|---|---|---|---|"]
+    for row in rows:
+        worse = ", ".join(f"{task} {row.tasks[task][0]:.2f}" for task in row.worse)
+        ahead = f"{len(row.ahead)} of {len(row.tasks)}"
+        lines.append(f"| {row.rule} | {row.variant} | {ahead} | {row.relative:+.1f} % | {worse} |")
+    return "\n".join(lines)
+
+
 def _grouped(given: Iterable[Record]) -> dict[tuple[str, str], dict[str, list[Record]]]:
     groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for record in {records.key(record): record for record in given}.values():
@@ -236,8 +287,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--variant", help="only this, such as adam")
     parser.add_argument("--only", nargs="*", metavar="RULE", help="only these rules, as the tables name them")
     parser.add_argument("--wide", action="store_true", help="one line a rule, with a column for each task")
+    parser.add_argument("--against", metavar="RULE", help="compare with this one on the same seeds, not with the grid")
     options = parser.parse_args(arguments)
     given = [r for file in options.files for r in records.read(file) if not options.tasks or r["task"] in options.tasks]
+    if options.against:
+        print(paired(against(given, lambda name: tasks.get(name).higher, options.against)))
+        return
     rows = score(given, lambda name: tasks.get(name).higher)
     rows = [row for row in rows if options.variant in (None, row.variant)]
     rows = [row for row in rows if not options.only or row.rule in options.only]

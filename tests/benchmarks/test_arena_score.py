@@ -109,6 +109,7 @@ def test_a_wide_table_has_a_column_for_each_task():
     assert lines[2] == "| uw | 1 | 0.03 | -0.5 ± 1.5 | +0.0 ± 0.0 |"
 
 
+GRIDS = ("halving", "judged", "choosing", "judging", "first")
 PDE = ("burgers", "helmholtz", "klein_gordon", "kdv", "allen_cahn")
 
 
@@ -117,8 +118,7 @@ def test_the_table_of_the_exponents_rates_is_that_of_the_records():
     data = Path(__file__).parents[2] / "docs" / "results" / "data" / "arena"
     if not data.is_dir():
         pytest.skip("a source distribution has no records")
-    files = ("halving", "judged", "choosing", "judging", "first", "rates")
-    given = [record for name in files for record in records.read(data / f"{name}.jsonl.xz")]
+    given = [record for name in (*GRIDS, "rates") for record in records.read(data / f"{name}.jsonl.xz")]
     rules = ("uniform", "printed", "printed rho=20", "printed rho=200")
     rules += tuple(f"printed travel={travel}" for travel in (1, 3, 10))
     rules += ("printed fold=0.1", "printed fold=0.2", "printed fold=0.4", "printed fold=0.2 rho=20")
@@ -134,3 +134,36 @@ def test_the_table_of_the_exponents_rates_is_that_of_the_records():
     page = (data.parents[1] / "arena.md").read_text()
     table = page.split("| exponents | decay |")[1].split("\n\n")[0]
     assert [[cell.strip() for cell in line.split("|")[3:6]] for line in table.splitlines()[2:]] == expected
+
+
+def test_the_table_of_the_fresh_seeds_is_that_of_the_records():
+    """The rules' regrets on these seeds alone, and their differences to equal weights."""
+    data = Path(__file__).parents[2] / "docs" / "results" / "data" / "arena"
+    if not data.is_dir():
+        pytest.skip("a source distribution has no records")
+    fresh = records.read(data / "confirm.jsonl.xz")
+    grids = [r for name in GRIDS for r in records.read(data / f"{name}.jsonl.xz") if r["rule"] == "grid"]
+
+    def higher(name):
+        return tasks.get(name).higher
+
+    regrets = {}
+    for row in score.score([*grids, *fresh], higher):
+        regrets.setdefault((row.rule, row.variant), {})[row.task] = row.regret
+    pairs = {(row.rule, row.variant): row for row in score.against(fresh, higher, "uniform")}
+    expected = []
+    for variant in ("adam", "sgd"):
+        for rule in ("printed fold=0.2", "printed", "printed rho=20"):
+            cells = score.paired([pairs[rule, variant]]).splitlines()[2].split(" | ")[2:]
+            expected.append([f"{statistics.fmean(regrets[rule, variant].values()):.2f}", *cells])
+    page = (data.parents[1] / "arena.md").read_text()
+    table = page.split("| paper's rule | optimizer |")[1].split("\n\n")[0]
+    assert [line.split(" | ")[2:] for line in table.splitlines()[2:]] == expected
+    means = {rule: [f"{statistics.fmean(regrets[rule, v].values()):.2f}" for v in ("adam", "sgd")] for rule, _ in regrets}
+    assert f"equal weights have a regret of {means['uniform'][0]} with Adam and {means['uniform'][1]} with SGD" in page
+    of_pde = [
+        f"{statistics.fmean(regrets[rule, 'adam'][task] for task in PDE):.2f}"
+        for rule in ("printed rho=20", "printed fold=0.2", "uniform")
+    ]
+    for text in (f"a regret of {of_pde[0]} on the five", f"default has {of_pde[1]} and equal weights {of_pde[2]}"):
+        assert text in page
