@@ -9,7 +9,7 @@ import trainonce
 def constant_losses(optimizer_of, losses, *, decay, steps, init=0.1, noise=0.0, whole_path=False, **options):
     """Train the exponents alone on losses of constant mean."""
     names = [f"t{i}" for i in range(len(losses))]
-    criterion = trainonce.CompositeLoss(names, init=init, decay=decay, **options).double()
+    criterion = trainonce.CompositeLoss(names, init=init, decay=decay, **{"lr": "model"} | options).double()
     w = nn.Parameter(torch.ones(1, dtype=torch.float64))
     optimizer = optimizer_of([w])
     trainonce.attach(optimizer, criterion)

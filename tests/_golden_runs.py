@@ -40,7 +40,8 @@ class Rules:
     """How a rule is made, attached and read. What was recorded first came from other rules with these three methods."""
 
     def paper(self, optimizer: Any, terms: Any, dtype: torch.dtype, **settings: Any) -> Any:
-        criterion = trainonce.CompositeLoss(terms, **{"init": 0.1, "decay": 2.0} | settings).to(dtype)
+        rate = {} if "travel" in settings else {"lr": "model"}
+        criterion = trainonce.CompositeLoss(terms, **{"init": 0.1, "decay": 2.0} | rate | settings).to(dtype)
         trainonce.attach(optimizer, criterion)
         return criterion
 

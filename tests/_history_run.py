@@ -19,7 +19,7 @@ class Run:
         torch.manual_seed(1)
         self.model = nn.Linear(4, 2, dtype=dtype)
         self.data = torch.randn(64, 8, 4, dtype=dtype)
-        self.criterion = criterion or CompositeLoss(TERMS, init=0.5, decay=decay).to(dtype)
+        self.criterion = criterion or CompositeLoss(TERMS, init=0.5, decay=decay, lr="model").to(dtype)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr, **options)
         self.attachment = attach(self.optimizer, self.criterion, history=history)
         self.batches = itertools.cycle(self.data)

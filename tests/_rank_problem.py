@@ -62,7 +62,7 @@ class Net(nn.Module):
 def new_criterion(auxiliary: int) -> trainonce.CompositeLoss:
     terms = TERMS[: auxiliary + 1]
     start = {term: 0.5 / i for i, term in enumerate(terms[1:], start=1)}
-    return trainonce.CompositeLoss(terms, init=start, decay=1.0).double()
+    return trainonce.CompositeLoss(terms, init=start, decay=1.0, lr="model").double()
 
 
 class Placed(NamedTuple):

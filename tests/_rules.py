@@ -57,11 +57,11 @@ def batch(number: int, rank: int = 0, size: int = 16, device: str | torch.device
 
 def paper(net: Net, terms: Sequence[str], **options: Any) -> Any:
     start = {"fit": 1.0, "far": 0.5, "size": 2.0}
-    return trainonce.CompositeLoss(terms, init={term: start[term] for term in terms[1:]}, **options)
+    return trainonce.CompositeLoss(terms, init={term: start[term] for term in terms[1:]}, **{"lr": "model"} | options)
 
 
 def paced(net: Net, terms: Sequence[str], **options: Any) -> Any:
-    return trainonce.CompositeLoss(terms, travel=0.2, **options)
+    return trainonce.CompositeLoss(terms, **options)
 
 
 def balance(net: Net, terms: Sequence[str], **options: Any) -> Any:

@@ -98,7 +98,7 @@ def test_compiled_optimizer(kind, tolerance):
 
 @pytest.mark.parametrize("regularizer", [["negentropy"], "softplus", ["softplus", "negentropy"], []])
 def test_the_pull_is_that_of_the_parts(regularizer):
-    criterion = trainonce.CompositeLoss(["a", "b"], init=0.3, decay=5.0, regularizer=regularizer).double()
+    criterion = trainonce.CompositeLoss(["a", "b"], init=0.3, decay=5.0, regularizer=regularizer, lr="model").double()
     mu = criterion.exponents.detach().clone()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     trainonce.attach(optimizer, criterion)
@@ -331,7 +331,7 @@ def test_sgdw_with_attach_is_algorithm_1(rho, foreach):
         return 0.5 + 0.5 * math.cos(math.pi * (t - 1) / 4000)
 
     w = nn.Parameter(torch.tensor([0.3, -0.2], dtype=torch.float64))
-    criterion = trainonce.CompositeLoss(["a", "b", "c"], init=0.1, decay=rho).double()
+    criterion = trainonce.CompositeLoss(["a", "b", "c"], init=0.1, decay=rho, lr="model").double()
     optimizer = trainonce.SGDW([w], lr=0.02, momentum=0.9, weight_decay=0.1, foreach=foreach)
     trainonce.attach(optimizer, criterion)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: eta(t + 1))

@@ -155,7 +155,7 @@ def test_a_model_from_before_the_criterion_existed():
 
 def test_names_that_were_not_saved():
     saved = {"exponents": torch.tensor([0.1, 0.2, 0.3])}
-    criterion = CompositeLoss(TERMS)
+    criterion = CompositeLoss(TERMS, lr="model")
     with pytest.warns(health.NoSavedNames, match="taken in the order 'base', 'a', 'b', 'c'"):
         criterion.load_state_dict(saved)
     assert criterion.exponents.tolist() == saved["exponents"].tolist()

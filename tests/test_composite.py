@@ -51,7 +51,7 @@ def test_the_papers_own_numbers():
         ),
         *(({"decay": decay}, "decay must be a number of at least 0") for decay in (-1, math.nan, math.inf, "2", True)),
         ({"lr": -0.1}, "lr must be"),
-        ({"lr": "0.1"}, "lr must be a number of at least 0; got '0.1'"),
+        ({"lr": "0.1"}, "lr must be a number of at least 0, or 'model' for the model's rate; got '0.1'"),
         ({"regularizer": ["entropy"]}, "regularizer takes a list of any of 'negentropy', 'softplus'; got 'entropy'"),
         ({"scale": 0}, "scale must be"),
         ({"nonfinite": "ignore"}, "nonfinite must be"),

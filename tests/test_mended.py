@@ -74,7 +74,7 @@ def test_layer_wise_rates_ask_for_the_rate() -> None:
     net = Net()
     groups = [{"params": net.body.parameters(), "lr": 1e-5}, {"params": net.head.parameters(), "lr": 1e-3}]
     with pytest.raises(ValueError, match=r"different learning rates \(1e-05, 0.001\).*CompositeLoss\(terms, lr=1e-3\)"):
-        attach(torch.optim.SGD(groups), CompositeLoss(TERMS))
+        attach(torch.optim.SGD(groups), CompositeLoss(TERMS, lr="model"))
     for rule, rate in ((CompositeLoss(TERMS, lr=0.5), 0.5), (BalancedLoss(TERMS), None)):
         optimizer = torch.optim.SGD(groups)
         group = attach(optimizer, rule).group
@@ -160,7 +160,7 @@ def test_two_criteria_share_an_optimizer() -> None:
 
 
 def test_what_attach_refuses_it_leaves_as_it_was() -> None:
-    net, criterion = Net(), CompositeLoss(TERMS)
+    net, criterion = Net(), CompositeLoss(TERMS, lr="model")
     rates = [{"params": [*net.parameters(), criterion.exponents], "lr": 0.1}, {"params": [nn.Parameter(torch.ones(1))]}]
     optimizer = torch.optim.SGD(rates, lr=0.2)
     with pytest.raises(ValueError, match="different learning rates"):

@@ -120,7 +120,10 @@ def test_a_rate_that_the_user_gave_is_used(make, rate):
 
 @pytest.mark.parametrize(
     ("settings", "text"),
-    [({"travel": -1}, "travel must be a number of at least 0"), ({"travel": 1, "lr": 1}, "not both")],
+    [
+        ({"travel": -1}, "travel must be a number of at least 0"),
+        ({"travel": 1, "lr": 1}, "give one of them; got lr=1 and travel=1"),
+    ],
 )
 def test_bad_settings(settings, text):
     with pytest.raises(ValueError, match=text):

@@ -8,7 +8,7 @@ import trainonce
 from trainonce import health
 
 
-def make(kind=torch.optim.AdamW, own=None, **settings):
+def make(kind=torch.optim.AdamW, own="model", **settings):
     return kind(nn.Linear(2, 1).parameters(), **({"lr": 0.1} | settings)), trainonce.CompositeLoss(["a", "b"], lr=own)
 
 
@@ -42,7 +42,7 @@ def test_settings_come_from_the_models_group_not_the_defaults():
 def test_a_tensor_rate_is_not_shared(given):
     """A scheduler writes into each group's tensor: one for both would follow the last written."""
     rate = torch.tensor(0.1)
-    optimizer, criterion = make(torch.optim.SGD, rate if given else None, lr=rate)
+    optimizer, criterion = make(torch.optim.SGD, rate if given else "model", lr=rate)
     trainonce.attach(optimizer, criterion)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda t: 0.5**t, lambda t: 1.0])
     train(optimizer, criterion, scheduler)
@@ -210,7 +210,7 @@ def test_a_state_with_the_exponents_in_the_models_group_is_torchs_to_refuse():
         optimizer.load_state_dict(saved)
 
 
-@pytest.mark.parametrize(("lr", "rates"), [(None, (0.1, 0.4)), (0.02, (0.02, 0.02))])
+@pytest.mark.parametrize(("lr", "rates"), [("model", (0.1, 0.4)), (0.02, (0.02, 0.02))])
 def test_a_group_that_joins_a_scheduled_state_follows_the_next_scheduler(lr, rates):
     """The state has come from 0.4 to 0.1; the exponents' rate is the model's now, or the one that is given."""
     old, _ = make(lr=0.4)

@@ -56,7 +56,7 @@ def test_autocast_with_a_scaler(dtype, fused):
 
 def test_bfloat16_losses_still_move_the_exponents():
     """Steps of 1e-3 would vanish in a bfloat16 exponent near 1."""
-    criterion = trainonce.CompositeLoss(["a", "b"], init=2.7, decay=0).bfloat16()
+    criterion = trainonce.CompositeLoss(["a", "b"], init=2.7, decay=0, lr="model").bfloat16()
     w = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
     optimizer = torch.optim.SGD([w], lr=1e-3)
     trainonce.attach(optimizer, criterion)

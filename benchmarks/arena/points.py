@@ -31,7 +31,11 @@ SETTINGS: dict[str, list[Point]] = {
     ],
     "near": [
         *(Point("printed", {"rho": rho}) for rho in (2.0, 20.0)),
-        *(Point("printed", {"rho": rho, "fold": c}) for c in (0.1, 0.15, 0.2, 0.3) for rho in (0.5, 1.0, 2.0, 4.0, 8.0)),
+        *(
+            Point("printed", {"rho": rho, "fold": c})
+            for c in (0.1, 0.15, 0.2, 0.3)
+            for rho in (0.5, 1.0, 2.0, 4.0, 8.0)
+        ),
     ],
     "units": [Point("units", {}), Point("units", {"place": "last"})],
     "drift": [Point("units", {"travel": TRAVEL})],

@@ -55,7 +55,7 @@ def attach(
     >>> criterion = trainonce.CompositeLoss(["fit", "small"])
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
     >>> attach(optimizer, criterion)
-    Attachment(CompositeLoss of 'fit', 'small'; exponents with lr=0.1)
+    Attachment(CompositeLoss of 'fit', 'small'; exponents with a travel of 0.2)
     >>> [(group.get("name"), group["weight_decay"]) for group in optimizer.param_groups]
     [(None, 0.1), ('loss_weights', 0.0)]
 
@@ -277,12 +277,12 @@ class Attachment:
             still = (lr == 0).to(own.device)
             skipped = still if skipped is None else skipped | still
         moments = criterion.pace_mean, criterion.pace_square
-        before = None if skipped is None else [moment.clone() for moment in moments]
+        before = [moment.clone() for moment in moments] if skipped is not None else []
         rate: float | Tensor = pace.rate(self._own_pace, criterion.pace_step)
         gradient = distributed.unshard(gradient).to(criterion.pace_mean)
         direction = pace.direction(gradient, *moments, criterion.pace_step)
-        if before is not None:
-            rate = torch.where(skipped, 0.0, rate)
+        if skipped is not None:
+            rate = rate * skipped.logical_not()
             direction = torch.where(skipped, 0, direction)
             for moment, old in zip(moments, before, strict=True):
                 moment.copy_(torch.where(skipped, old, moment))

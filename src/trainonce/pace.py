@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-import torch
 from torch import Tensor
 
 #: A number on the host, or a tensor of them: a stack has its own on the device.
@@ -42,4 +41,5 @@ def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: Number) -> T
     mean.lerp_(gradient, 1 - first)
     square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
     size = (square / (1 - second ** (step + 1))).sqrt_().add_(EPS)
-    return mean / size.mul_(1 - first ** (step + 1))
+    found: Tensor = mean / size.mul_(1 - first ** (step + 1))
+    return found

@@ -159,8 +159,8 @@ def test_the_table_of_the_fresh_seeds_is_that_of_the_records():
     page = (data.parents[1] / "arena.md").read_text()
     table = page.split("| paper's rule | optimizer |")[1].split("\n\n")[0]
     assert [line.split(" | ")[2:] for line in table.splitlines()[2:]] == expected
-    means = {rule: [f"{statistics.fmean(regrets[rule, v].values()):.2f}" for v in ("adam", "sgd")] for rule, _ in regrets}
-    assert f"equal weights have a regret of {means['uniform'][0]} with Adam and {means['uniform'][1]} with SGD" in page
+    adam, sgd = (f"{statistics.fmean(regrets['uniform', variant].values()):.2f}" for variant in ("adam", "sgd"))
+    assert f"equal weights have a regret of {adam} with Adam and {sgd} with SGD" in page
     of_pde = [
         f"{statistics.fmean(regrets[rule, 'adam'][task] for task in PDE):.2f}"
         for rule in ("printed rho=20", "printed fold=0.2", "uniform")

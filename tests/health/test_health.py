@@ -144,7 +144,7 @@ def no_saved_state(tmp_path):
 
 
 def no_saved_names(tmp_path):
-    criterion = CompositeLoss(TERMS)
+    criterion = CompositeLoss(TERMS, lr="model")
     criterion.load_state_dict({"exponents": torch.zeros(2)})
     criterion.load_state_dict({"exponents": torch.zeros(2)})
 

@@ -5,12 +5,13 @@ Each function returns one sentence or two, or nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from trainonce import composite, pace
 from trainonce.study import cost, torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainonce.study import Task
     from trainonce.study.plans import Plan
@@ -39,7 +40,7 @@ def of_travel(task: Task, plans: Sequence[Plan], papers: float) -> str:
         return ""
     steps = task.settings["steps"]
     return (
-        f"In {steps:,} steps the exponents of {', '.join(short)} hardly travel: their learning rate times the steps is "
+        f"In {steps:,} steps the exponents of {', '.join(short)} hardly travel: the sum of their rates is "
         f"at most {max(short.values()):.2g}, the paper's {papers:.2g}. Set their lr={papers / steps:.2g} in the plan."
     )
 
@@ -66,8 +67,14 @@ def of_seeds(task: Task, plans: Sequence[Plan], seeds: Sequence[int], papers: in
 
 
 def _travel(task: Task, plan: Plan) -> float | None:
-    """How far the exponents of a plan may go: their learning rate times the steps, of several the largest."""
+    """How far the exponents of a plan may go: the sum of their rates over the steps, of several the largest."""
     rules = [getattr(rule, "of", rule) for rule in plan.rules]  # a control is of a rule
-    rates = [rule.settings["lr"] for rule in rules if rule.trains]
-    model = task.settings["lr"]
-    return max(model if rate is None else rate for rate in rates) * task.settings["steps"] if rates else None
+    return max((_sum_of_rates(task, rule.settings) for rule in rules if rule.trains), default=None)
+
+
+def _sum_of_rates(task: Task, settings: Mapping[str, Any]) -> float:
+    steps, rate = task.settings["steps"], settings["lr"]
+    if rate is None:
+        travel = composite.TRAVEL if settings["travel"] is None else settings["travel"]
+        return float(sum(pace.rate(travel, step) for step in range(steps)))
+    return float(steps * (task.settings["lr"] if rate == composite.MODEL else rate))

@@ -314,7 +314,10 @@ class _RulePlan:
     def __call__(self, task: Task, /, **settings: Any) -> list[Rule]:
         given = {key: value for key, value in settings.items() if value is not None}
         if self.rule == "CompositeLoss":
-            given = {**task.yoto, **given}
+            usual = dict(task.yoto)
+            if {"lr", "travel"} & given.keys():  # two answers to one question
+                usual = {key: value for key, value in usual.items() if key not in ("lr", "travel")}
+            given = {**usual, **given}
             parts = given.get("regularizer")
             if isinstance(parts, str) and parts in REGULARIZERS:
                 given["regularizer"] = REGULARIZERS[parts]

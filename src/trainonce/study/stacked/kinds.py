@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study.stacked.points import BalancedPoints, FixedPoints, PaperPoints
+from trainonce.study.stacked.points import BalancedPoints, FixedPoints, PacedPoints, PaperPoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 KINDS: dict[str, Any] = {"FixedLoss": FixedPoints, "CompositeLoss": PaperPoints, "BalancedLoss": BalancedPoints}
 
 
+def points_of(rule: Rule) -> Any:
+    """Return the class that computes a rule in a stack."""
+    paced = rule.name == "CompositeLoss" and rule.settings["lr"] is None
+    return PacedPoints if paced else KINDS[rule.name]
+
+
 def kind(rule: Rule) -> tuple[str, ...]:
     """Return what rules of one group have in common; also how they are sorted."""
-    return (rule.name, *(repr(rule.settings.get(name)) for name in KINDS[rule.name].alike))
+    found = points_of(rule)
+    return (found.__name__, *(repr(rule.settings.get(name)) for name in found.alike))
 
 
 def groups_of(rules: Sequence[Rule]) -> list[list[Rule]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from trainonce import functional, param_groups
+from trainonce import functional, pace, param_groups
 from trainonce.balance import arithmetic, measure
 from trainonce.history import column_names
 
@@ -68,9 +68,9 @@ class FixedPoints(Points):
 
 
 class PaperPoints(Points):
-    """The paper's rule, with one learning rate of the exponents and one regularizer."""
+    """The paper's rule: exponents that the model's optimizer moves at one rate, with one regularizer."""
 
-    alike = ("regularizer", "lr")
+    alike: ClassVar[tuple[str, ...]] = ("regularizer", "lr")
 
     def __init__(self, criteria: Sequence[CompositeLoss], seeds: int, like: Tensor) -> None:
         super().__init__(criteria)
@@ -95,13 +95,40 @@ class PaperPoints(Points):
         self.exponents.grad = functional.composite_grad(self._before, losses).to(self._before)
 
     def after_step(self) -> None:
-        mu, rate = self.exponents.detach(), float(self._group["lr"])
+        mu = self.exponents.detach()
+        rate = self.move(mu)
         moved = mu.clone()
         mu.sub_(self._pull * self._decay * rate)
-        self._row = [self._before, moved - self._before, mu - moved, torch.full_like(mu[..., :1], rate)]
+        self._row = [self._before, moved - self._before, mu - moved, rate.expand_as(mu[..., :1])]
+
+    def move(self, mu: Tensor) -> Tensor:
+        """Move the exponents by their gradient where no optimizer does, and return their rate."""
+        return mu.new_tensor(float(self._group["lr"]))
 
     def own_columns(self) -> list[Tensor]:
         return self._row
+
+
+class PacedPoints(PaperPoints):
+    """The paper's rule, with exponents at a pace of their own."""
+
+    alike = ("regularizer",)
+
+    def __init__(self, criteria: Sequence[CompositeLoss], seeds: int, like: Tensor) -> None:
+        super().__init__(criteria, seeds, like)
+        self._travel = like.new_tensor([[criterion.pace] for criterion in criteria])
+        self._mean, self._square = (torch.zeros_like(self.exponents.detach()) for _ in range(2))
+        self._step = 0
+
+    def join(self, optimizer: Optimizer) -> None:
+        """It moves them itself."""
+
+    def move(self, mu: Tensor) -> Tensor:
+        assert self.exponents.grad is not None
+        rate = pace.rate(self._travel, self._travel.new_tensor(self._step))
+        mu.sub_(rate * pace.direction(self.exponents.grad, self._mean, self._square, self._step))
+        self._step += 1
+        return rate
 
 
 class BalancedPoints(Points):

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainonce.balance import places
 from trainonce.history import Mark
 from trainonce.study.stacked import alike, reasons
-from trainonce.study.stacked.kinds import KINDS, groups_of
+from trainonce.study.stacked.kinds import groups_of, points_of
 from trainonce.study.stacked.models import StackedModel
 from trainonce.study.stacked.points import BalancedPoints, Points, measure_at
 from trainonce.study.stacked.random_numbers import RandomNumbers
@@ -124,7 +124,7 @@ class StackedTraining:
                 at = self._places[some[0].settings["at"]]
                 self._measured_at[len(made)] = [self.model.parameters[name] for name in at]
             criteria = [self._build(rule, steps) for rule in some]
-            made.append(KINDS[some[0].name](criteria, len(self.seeds), self._like))
+            made.append(points_of(some[0])(criteria, len(self.seeds), self._like))
         return made
 
     def _build(self, rule: Rule, steps: int | None) -> LossWeighting:
