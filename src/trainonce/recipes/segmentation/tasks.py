@@ -106,18 +106,21 @@ PRINTED = Preset(
 )
 
 
-def shortened(lr: float) -> Preset:
-    """Return Algorithm 1 at a higher learning rate, in as many fewer steps, with the paper's decays of a step."""
-    times = lr / PAPER.lr
+def shortened(lr: float, exponents: float) -> Preset:
+    """Return Algorithm 1 in fewer steps, at higher learning rates and with the paper's decays of a step.
+
+    :param lr: The network's learning rate.
+    :param exponents: That of the exponents; it decides how many steps are the paper's learning rate times steps.
+    """
     return Preset(
-        "Algorithm 1 with the paper's products: learning rate x steps, x decay, x weight decay",
+        "Algorithm 1 with the paper's products for the exponents: learning rate x steps, learning rate x decay",
         {
             "optimizer": "sgdw",
             "lr": lr,
-            "steps": round(PAPER.steps / times),
-            "weight_decay": PRINTED.settings["weight_decay"] / times,
+            "steps": round(PAPER.steps * PAPER.lr / exponents),
+            "weight_decay": PRINTED.settings["weight_decay"] * PAPER.lr / lr,
         },
-        yoto={**PRINTED.yoto, "decay": PRINTED.yoto["decay"] / times, "lr": lr},
+        yoto={**PRINTED.yoto, "decay": PRINTED.yoto["decay"] * PAPER.lr / exponents, "lr": exponents},
     )
 
 
@@ -141,7 +144,7 @@ def _streets(seed: int, settings: Settings) -> Domains:
     yoto={"init": math.exp(-4), "decay": 0.05, "regularizer": "softplus", "lr": 0.02},
     incidental=INCIDENTAL,
     version=1,
-    presets={"printed": shortened(0.02)},
+    presets={"printed": shortened(lr=0.02, exponents=0.02)},
     name="streets",
     evaluate=evaluation(STREETS, _streets),
 )
@@ -191,7 +194,7 @@ def _camvid(seed: int, settings: Settings) -> Domains:
     yoto={"init": 0.1, "decay": 20.0, "regularizer": "paper", "lr": 0.01},  # the paper's for AdamW
     incidental=INCIDENTAL,
     version=1,
-    presets={"printed": shortened(0.02)},
+    presets={"printed": shortened(lr=0.0025, exponents=0.02)},
     name="camvid",
     evaluate=evaluation(CAMVID, _camvid),
     check_data=checker(CAMVID, _camvid),
