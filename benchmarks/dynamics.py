@@ -1,4 +1,4 @@
-"""Draw the paper's Fig. 2: losses, exponents and weights over the steps, from the records.
+"""Draw the paper's Fig. 1: losses, exponents and weights over the steps, from the records.
 
 python benchmarks/dynamics.py docs/results/data/depth/nyu.tar.xz FIGURE.png [init decay [regularizer]]
 

@@ -1,4 +1,4 @@
-"""Draw the paper's Fig. 3: exponents and weights of the paper's rule from several starts, from a study or its records.
+"""Draw the paper's Fig. 2: exponents and weights of the paper's rule from several starts, from a study or its records.
 
 python benchmarks/starts.py docs/results/data/depth/nyu.tar.xz FIGURE.png [PLAN]
 

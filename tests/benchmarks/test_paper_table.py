@@ -1,4 +1,4 @@
-"""The paper's Table 1 and Fig. 2 and 3, drawn from a study in which the paper's own numbers are planted."""
+"""The paper's Table 1 and Fig. 1 and 2, drawn from a study in which the paper's own numbers are planted."""
 
 import dataclasses
 import math
