@@ -24,7 +24,7 @@ METRICS = ("delta_1", "si_log", "f_a")
 #: The beginnings of tables that hold figures, or whose measurements were not kept.
 NOT_REBUILT = {
     "study": ["| cost against quality | response curve |", *["| cost against quality | weights |"] * 2],
-    "segmentation": ["| precision | weights | ms/step |"],
+    "segmentation": ["| precision | weights | ms/step |", "| product | CISS |"],
     "depth": ["| product | the paper | here |"],
     "overhead": ["| | small MLP, H200 |"],
     "scale": ["| study | command |"],
@@ -46,7 +46,8 @@ def study():
 def segmentation():
     constant, falling = (DATA / "segmentation" / f"{name}.tar.xz" for name in ("camvid", "camvid-poly"))
     comparison, chosen = study_table.tables(summary_of("segmentation/camvid"), symbols=True, without=["seconds"])
-    return [comparison, camvid_table.losses(constant), chosen, camvid_table.schedules(constant, falling)]
+    camvid = [comparison, camvid_table.losses(constant), chosen, camvid_table.schedules(constant, falling)]
+    return camvid + study_table.tables(summary_of("segmentation/streets-sgdw"), symbols=True, without=["seconds"])
 
 
 def depth():
