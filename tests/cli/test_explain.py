@@ -106,7 +106,7 @@ def _read(terminal):
 
 
 def test_the_end_of_a_warning_is_a_command_that_works(capsys):
-    criterion = trainonce.CompositeLoss(["a", "b"])
+    criterion = trainonce.CompositeLoss(["a", "b"], lr="model")
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         criterion.load_state_dict({"exponents": criterion.exponents.detach()})

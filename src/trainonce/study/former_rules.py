@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: What formats 1 to 3 had as the defaults of learned weights, which keys left out.
 LEARNED = {"init": 0.1, "decay": 2.0, "preset": "paper", "lr": None}
+#: The version of the paper's rule that computes, with ``lr="model"``, what theirs did.
+SINCE = 2
 UNITS = {"units": "raw", "blend": None, "limit": None, "at": "all", "drift": 0.0, "signal": "held_out"}
 #: What format 1 called the presets, which are the regularizers of today.
 PRESETS = {"printed": "paper", "consistent": "softplus"}
@@ -46,9 +48,9 @@ def _read_learned(fields: Mapping[str, Any], former: Mapping[str, Any]) -> Rule:
     found: dict[str, Any] = LEARNED | UNITS | dict(fields)
     preset = PRESETS.get(found["preset"], found["preset"])
     raw = {"init": found["init"], "decay": found["decay"], "regularizer": REGULARIZERS[preset], "lr": found["lr"]}
-    raw["travel"] = None
     if found["units"] == "raw":
-        return Rule("CompositeLoss", raw, former=former)
+        rate = {"lr": "model" if found["lr"] is None else found["lr"], "travel": None}
+        return Rule("CompositeLoss", raw | rate, SINCE, former=former)
     settings = {"at": found["at"], "every": 0.05, "travel": found["drift"]}
     settings |= {"follow": 0.75 if found["blend"] is None else found["blend"]}
     settings |= {} if found["limit"] is None else {"limit": found["limit"]}

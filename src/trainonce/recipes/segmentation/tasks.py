@@ -2,8 +2,8 @@
 
 - ``streets``: generated scenes, a small network from scratch; minutes on a CPU, nothing to download.
 - ``camvid``: real images, day to dusk, an encoder with ImageNet weights.
-- ``ciss-paper``: Cityscapes to ACDC at the paper's size; optimizer, weight decay, ρ and regularizer are those that fit
-  its results, and ``--preset printed`` has the printed ones.
+- ``ciss-paper``: Cityscapes to ACDC at the paper's size; optimizer, weight decay, ρ and regularizer are those with
+  which its weights can end where it reports, and ``--preset printed`` has the printed ones.
 """
 
 from __future__ import annotations
