@@ -40,7 +40,8 @@ def summary_of(name):
 
 def study():
     summaries = [summary_of(f"study/{name}") for name in ("distillation", "digits", "burgers")]
-    return [study_table.overview(summaries), *(t for summary in summaries for t in study_table.tables(summary))]
+    anchored, *_ = study_table.tables(summary_of("study/burgers-initial"))
+    return [study_table.overview(summaries), anchored, *(t for summary in summaries for t in study_table.tables(summary))]
 
 
 def segmentation():
