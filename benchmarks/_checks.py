@@ -125,7 +125,7 @@ def one_batch(problem: Problem) -> Problem:
 
 def eager_exponents(problem: Problem, steps: int, decay: float = 2.0) -> tuple[torch.Tensor, Step]:
     problem = one_batch(problem)
-    optimizer, weigh = attached(problem, decay=decay, capturable=True)
+    optimizer, weigh = attached(problem, decay=decay, lr="model", capturable=True)
     step = training_step(problem, optimizer, weigh)
     for _ in range(steps):
         step()
@@ -134,7 +134,7 @@ def eager_exponents(problem: Problem, steps: int, decay: float = 2.0) -> tuple[t
 
 def capture(problem: Problem, warm_up: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
     problem = one_batch(problem)
-    optimizer, weigh = attached(problem, capturable=True)
+    optimizer, weigh = attached(problem, lr="model", capturable=True)
     graph = captured(training_step(problem, optimizer, weigh), warm_up)
     return graph, optimizer.param_groups[-1]["params"][0].detach()
 

@@ -7,7 +7,7 @@ zero_grad. Each is used as its documentation says. A missing package shows as Im
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,10 @@ def ours(problem: Problem) -> Step:
     return training_step(problem, *attached(problem))
 
 
+def ours_at_the_models_rate(problem: Problem) -> Step:
+    return training_step(problem, *attached(problem, lr="model"))
+
+
 def ours_with_history(problem: Problem) -> Step:
     return training_step(problem, *attached(problem, trainonce.History()))
 
@@ -55,6 +59,7 @@ def attached(
     problem: Problem,
     history: trainonce.History | None = None,
     decay: float = DECAY,
+    lr: Literal["model"] | None = None,
     criterion: trainonce.LossWeighting | None = None,
     **options: bool,
 ) -> tuple[torch.optim.Optimizer, Weigh]:
@@ -63,7 +68,7 @@ def attached(
     The losses are passed as a dict, and the dict counts as our cost.
     """
     names = names_of(problem)
-    criterion = (criterion or trainonce.CompositeLoss(names, init=0.1, decay=decay)).to(problem.device)
+    criterion = (criterion or trainonce.CompositeLoss(names, init=0.1, decay=decay, lr=lr)).to(problem.device)
     optimizer = _adamw(problem, **options)
     trainonce.attach(optimizer, criterion, history=history)
     # strict=False: the criterion itself says so if a name is missing.
@@ -216,6 +221,7 @@ METHODS: dict[str, Callable[[Problem], Step]] = {
     BASELINE: static,
     AGAIN: static,
     OURS: ours,
+    "ours, model's rate": ours_at_the_models_rate,
     "ours + History": ours_with_history,
     "balance": balance,
     "naive": naive,

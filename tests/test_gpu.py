@@ -119,7 +119,7 @@ def test_whole_step_in_a_cuda_graph(kind, settings):
         chosen = dict(settings)
         if chosen.get("lr") == "tensor":
             chosen["lr"] = torch.tensor(1e-2, device="cuda")
-        return setting(kind, dtype=torch.float64, **chosen)
+        return setting(kind, criterion=trainonce.CompositeLoss(NAMES, lr="model"), dtype=torch.float64, **chosen)
 
     eager = make()
     for _ in range(3 + 20):
@@ -138,6 +138,20 @@ def test_whole_step_in_a_cuda_graph(kind, settings):
         graph.replay()
     torch.testing.assert_close(criterion.exponents, eager[1].exponents, rtol=1e-9, atol=1e-11)
     assert not torch.equal(criterion.exponents, trainonce.CompositeLoss(NAMES).to("cuda", torch.float64).exponents)
+
+
+def test_a_pace_of_ones_own_is_refused_in_a_graph():
+    run = setting(capturable=True)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(*run)
+    torch.cuda.synchronize()
+    with (
+        pytest.raises(RuntimeError, match=r"counts the steps in Python.*lr='model'"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        step(*run)
 
 
 @pytest.mark.parametrize("fused", [False, True])

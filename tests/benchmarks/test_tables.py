@@ -41,7 +41,11 @@ def summary_of(name):
 def study():
     summaries = [summary_of(f"study/{name}") for name in ("distillation", "digits", "burgers")]
     anchored, *_ = study_table.tables(summary_of("study/burgers-initial"))
-    return [study_table.overview(summaries), anchored, *(t for summary in summaries for t in study_table.tables(summary))]
+    return [
+        study_table.overview(summaries),
+        anchored,
+        *(t for summary in summaries for t in study_table.tables(summary)),
+    ]
 
 
 def segmentation():
