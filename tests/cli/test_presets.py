@@ -68,7 +68,7 @@ def test_a_study_file_has_a_preset(given, preset, more, rate):
 
 def test_presets_are_listed_with_the_settings(given, capsys):
     assert cli.main(["recipes", "mine.py"]) == 0
-    assert "--preset odd: as others do it: lr=0.5, act=gelu, decay=7.0\n" in capsys.readouterr().out
+    assert "--preset odd: as others do it: lr=0.5, act=gelu; yoto: decay=7\n" in capsys.readouterr().out
 
 
 def test_a_preset_that_is_not_there_is_one_sentence(given, capsys):

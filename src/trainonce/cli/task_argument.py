@@ -17,7 +17,7 @@ from trainonce.recipes import RECIPES, UnknownRecipeError, load
 from trainonce.text import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trainonce.study import Task
 
@@ -84,9 +84,14 @@ def describe(task: Task) -> str:
         line = f"{name:<{wide[0]}}{value:<{wide[1]}}{documented.get(name, '')}".rstrip()
         lines.append(textwrap.fill(line, 100, subsequent_indent=" " * sum(wide)))
     for name, preset in task.presets.items():
-        values = [f"{key}={value}" for part in (preset.settings, preset.yoto) for key, value in part.items()]
-        lines += ["", textwrap.fill(f"--preset {name}: {preset.about}: {', '.join(values)}", 100)]
+        parts = [_listed(preset.settings), f"yoto: {_listed(preset.yoto)}" if preset.yoto else ""]
+        lines += ["", textwrap.fill(f"--preset {name}: {preset.about}: {'; '.join(filter(None, parts))}", 100)]
     return "\n".join(lines)
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    shown = {key: f"{value:g}" if isinstance(value, float) else value for key, value in settings.items()}
+    return ", ".join(f"{key}={value}" for key, value in shown.items())
 
 
 #: A parameter in a docstring: up to the next one, or to an empty line.
