@@ -36,14 +36,15 @@ def test_a_dry_run_shows_trials_and_cost_and_touches_nothing(tmp_path, capsys, m
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_knows_what_is_there(tmp_path, capsys):
+@pytest.mark.parametrize(("seeds", "said"), [(1, "1 trial, seed 0"), (3, "3 trials, seeds 0 to 2")])
+def test_a_dry_run_knows_what_is_there(seeds, said, tmp_path, capsys):
     given = ("compare", TASK, "--out", tmp_path, "--steps", 1, "--workers", 0, "--no-report", "--plans", "uniform")
     assert run(*given, "--seeds", 1) == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     capsys.readouterr()
-    assert run(*given, "--seeds", 3, "--dry-run") == 0
+    assert run(*given, "--seeds", seeds, "--dry-run") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"3 trials, seeds 0 to 2, 1 of them in {tmp_path} already. 2 trainings to do." in shown
+    assert f"{said}, 1 of them in {tmp_path} already. {seeds - 1} trainings to do." in shown
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 

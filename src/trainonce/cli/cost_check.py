@@ -27,7 +27,7 @@ def show(request: Request, workers: int) -> None:
     there = f", {count - left:,} of them in {request.out} already" if left < count else ""
     time = cost.duration_text(task, left, workers)
     to_do = f"{left:,} training{'s' if left != 1 else ''} to do{f', {time}' if time else ''}"
-    text = f"{count:,} trials, {request.described_seeds}{there}. {to_do}."
+    text = f"{count:,} trial{'s' if count != 1 else ''}, {request.described_seeds}{there}. {to_do}."
     print("\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
     if count != sum(counts.values()):
         print("Trials that plans share count once in the sum; it includes the runs that controls need.")
