@@ -83,10 +83,11 @@ def reach(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.2f}" if max(values) - min(values) < ALIKE else f"{low} to {high}"
 
 
-def order(rule: Rule) -> tuple[int, str, str]:
-    """Return the place of a rule: fixed ones, the paper's, controls, others; those of a kind by name."""
+def order(rule: Rule) -> tuple[int, str, tuple[float, ...], str]:
+    """Return the place of a rule: fixed ones by ratio, the paper's, controls, others; those of a kind by name."""
     known = list(KINDS)
-    return (known.index(rule.plan) if rule.plan in KINDS else len(known)), rule.plan, rule.label
+    ratios = () if isinstance(rule, Control) else tuple(float(f"{ratio:.6g}") for ratio in rule.ratios)
+    return (known.index(rule.plan) if rule.plan in KINDS else len(known)), rule.plan, ratios, rule.label
 
 
 def name_of(rule: Rule, *, lr: bool) -> str:

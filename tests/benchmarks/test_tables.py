@@ -13,7 +13,8 @@ import records
 import rooms_table
 import study_table
 
-from trainonce.study import Summary
+from trainonce.recipes import load
+from trainonce.study import Summary, plans
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 DATA = RESULTS / "data"
@@ -93,6 +94,11 @@ def test_the_page_on_depth_shows_the_verdicts_that_its_records_give():
     _, mixed = metrics_table.comparison(DATA / "depth" / "rooms-mixed.tar.xz", MIXED, METRICS)
     assert nyu[: nyu.index("one-shot(")] in page
     assert mixed in page
+
+
+def test_fixed_weights_are_listed_by_ratio():
+    rules = plans.parse("grid-13", load("ciss-paper")).rules
+    assert [rule.ratios for rule in sorted(rules, key=metrics_table.order)] == sorted(rule.ratios for rule in rules)
 
 
 @pytest.mark.parametrize(
