@@ -47,8 +47,8 @@ def main() -> None:
         style.grid_lines(axes)
         labels.place_at_ends(axes, ends)
         fewest, most = min(map(len, runs.values())), max(map(len, runs.values()))
-        seeds = f"{most}" if fewest == most else f"{fewest} to {most}"
-        above = f"one line per seed, {seeds} for each setting; the base term stays at 0"
+        seeds = f"{most} for each setting" if fewest == most else f"{fewest} to {most} each"
+        above = f"one line per seed, {seeds}; the base term stays at 0"
         titles.head(axes, f"Exponent of {term}", above, "optimizer step")
     with open(figure, "wb") as file:
         file.write(render.png(style.root(axes)))
