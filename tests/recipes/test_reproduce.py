@@ -41,6 +41,14 @@ def test_what_is_to_be_trained_can_be(page, tiny):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_every_other_command_is_one(page):
+    found = [shlex.split(line)[1:] for line in commands(page)[0] if line.startswith("trainonce ")]
+    for words in found:
+        build_parser().parse_args(words)
+    assert {"compare", "data", "summary", "report", "evaluate"} <= {words[0] for words in found}
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_scripts_are_there(page):
     scripts = [line.split()[1] for line in commands(page)[0] if line.startswith("python ")]
     assert scripts
