@@ -176,9 +176,8 @@ def paired(rows: Sequence[Pairs]) -> str:
     """One line a rule, over its tasks."""
     lines = [f"| rule | variant | ahead of {rows[0].other} | difference | worse on |", "|---|---|---|---|---|"]
     for row in rows:
-        worse = ", ".join(f"{task} {row.tasks[task][0]:.2f}" for task in row.worse)
         ahead = f"{len(row.ahead)} of {len(row.tasks)}"
-        lines.append(f"| {row.rule} | {row.variant} | {ahead} | {row.relative:+.1f} % | {worse} |")
+        lines.append(f"| {row.rule} | {row.variant} | {ahead} | {row.relative:+.1f} % | {', '.join(row.worse)} |")
     return "\n".join(lines)
 
 

@@ -43,6 +43,14 @@ def test_a_task_of_ones_own_makes_and_checks_data(own, tmp_path, capsys):
     assert capsys.readouterr().out == "training  3 numbers\ntest      1 number\n"
 
 
+@pytest.mark.parametrize("name", ["camvid", "ciss-paper"])
+def test_the_check_that_is_named_next_passes(name, tmp_path, capsys):
+    """The images are smaller than what the recipe cuts out of them."""
+    assert run("make", name, tmp_path / "data") == 0
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("Next: trainonce data ")
+    assert run(*command.split()) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

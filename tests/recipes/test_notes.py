@@ -10,8 +10,9 @@ from trainonce.study import plans
 WEIGHTS = {"weights": "encoder.pth"}
 
 
-def said(name, given, texts, seeds, ranks=1):
+def said(name, given, texts, seeds, ranks=1, preset="printed"):
     task = load(name).using(**WEIGHTS | given).over(ranks)
+    task = task.preset(preset) if preset in task.presets else task
     return task.notes(task, [plans.parse(text, task) for text in texts], list(range(seeds)))
 
 
@@ -28,6 +29,11 @@ def test_the_papers_own_trainings_need_no_note(name, texts, seeds, trainings):
     made = [plans.parse(text, task) for text in texts]
     assert notes.cost.missing_trials(task, made, list(range(seeds)), {}) == trainings
     assert said(name, {}, texts, seeds) == []
+
+
+def test_choices_that_are_not_as_printed_are_noted():
+    (note,) = said("ciss-paper", {}, ["yoto"], 3, preset="")
+    assert note == "Optimizer, weight decay, decay and regularizer are not as printed: --preset printed."
 
 
 @pytest.mark.parametrize("name", ["unidepth-paper", "ciss-paper"])

@@ -26,12 +26,12 @@ def make(asked: argparse.Namespace) -> int:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Problem(f"Made-up data goes to a new or empty folder; {folder} is neither. Name another.")
     folder.mkdir(parents=True, exist_ok=True)
-    task.make_data[layout](folder, asked.size)
+    options = task.make_data[layout](folder, asked.size)
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     count = f"{len(sizes):,} file{'s' * (len(sizes) != 1)}"
     print(f"{task.name}, layout {layout}: {count}, {sum(sizes) / 1e6:.3g} MB, in {folder}.")
     if task.check_data is not None:
-        print(f"Next: trainonce data check {asked.task} --data-root {folder}")
+        print(f"Next: trainonce data check {asked.task} --data-root {folder}{f' {options}' if options else ''}")
     return 0
 
 

@@ -27,7 +27,7 @@ TrainFunction = Callable[..., Mapping[str, float] | None]
 Evaluate = Callable[..., Mapping[str, float]]
 CheckData = Callable[..., Mapping[str, str]]
 #: Writes made-up data of a size (height, width) into a folder.
-MakeData = Callable[[Path, tuple[int, int] | None], None]
+MakeData = Callable[[Path, tuple[int, int] | None], str | None]
 Notes = Callable[["Task", "Sequence[Plan]", Sequence[int]], Sequence[str]]
 
 
@@ -268,7 +268,8 @@ def task(
     :param check_data: What ``trainonce data check`` calls: a function of ``progress(done, total, what)`` and the
         settings that reads the data, raises ``ValueError`` for what is wrong, and returns a line of text for each set.
     :param make_data: What ``trainonce data make`` calls: for each layout of the data that is read a function of a
-        folder and a size (height, width), or None, that writes made-up data there. The first is the default.
+        folder and a size (height, width), or None, that writes made-up data there and may return the options with which
+        it can be checked. The first is the default.
 
     >>> @task(terms=["fit", "small"], metric="error", direction="minimize")
     ... def line(trial, *, steps=100):

@@ -66,13 +66,17 @@ def checker(defaults: Settings, load: Callable[[int, Settings], Domains]) -> Cal
     return check
 
 
-def writer(name: str, **options: Any) -> Callable[[Path, tuple[int, int] | None], None]:
-    """Make the function that writes made-up data, by its name in ``made_up``, with further arguments."""
+def writer(name: str, fits: str, **options: Any) -> Callable[[Path, tuple[int, int] | None], str]:
+    """Make the function that writes made-up data, by its name in ``made_up``, with further arguments.
 
-    def write(folder: Path, size: tuple[int, int] | None) -> None:
+    :param fits: The options with which images of the usual size can be checked; the function returns them.
+    """
+
+    def write(folder: Path, size: tuple[int, int] | None) -> str:
         from trainonce.recipes.segmentation.data import made_up
 
         getattr(made_up, name)(folder, **options, **({"size": size} if size else {}))
+        return "" if size else fits
 
     return write
 
@@ -198,7 +202,10 @@ def _camvid(seed: int, settings: Settings) -> Domains:
     name="camvid",
     evaluate=evaluation(CAMVID, _camvid),
     check_data=checker(CAMVID, _camvid),
-    make_data={layout: writer("write_camvid", layout=layout) for layout in ("archive", "zip", "segnet", "original")},
+    make_data={
+        layout: writer("write_camvid", "--set crop=48,64", layout=layout)
+        for layout in ("archive", "zip", "segnet", "original")
+    },
 )
 @with_settings(CAMVID)
 def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
@@ -234,7 +241,9 @@ def _exported(domains: Domains, settings: Settings) -> Mapping[str, Scenes]:
 
 def paper_notes(task: Task, plans: Sequence[Plan], seeds: Sequence[int]) -> list[str]:
     """Where trainings of ciss-paper would not be the paper's."""
+    printed = all(task.settings[name] == value for name, value in PRINTED.settings.items())
     found = (
+        "" if printed else "Optimizer, weight decay, decay and regularizer are not as printed: --preset printed.",
         notes.of_weights(task, "ImageNet's", "resnet101.pth"),
         notes.of_travel(task, plans, PAPER.lr * PAPER.steps),
         notes.of_batch(task, PAPER.batch, "source images, with as many styles"),
@@ -256,7 +265,10 @@ def paper_notes(task: Task, plans: Sequence[Plan], seeds: Sequence[int]) -> list
     name="ciss-paper",
     evaluate=evaluation(PAPER, _paper, _exported),
     check_data=checker(PAPER, _paper),
-    make_data={"published": writer("write_paper"), "flat": writer("write_paper", flat=True)},
+    make_data={
+        "published": writer("write_paper", "--set frame=48,96 --set crop=48,64"),
+        "flat": writer("write_paper", "--set frame=48,96 --set crop=48,64", flat=True),
+    },
 )
 @with_settings(PAPER)
 def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
