@@ -91,8 +91,8 @@ def test_a_script_prints_or_draws_from_the_records(command, monkeypatch, tmp_pat
 
 @pytest.mark.parametrize("command", commands("pytest "))
 def test_a_test_is_there(command):
-    file, _, name = command.removeprefix("pytest ").partition("::")
-    assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8")
+    file, _, name = command.removeprefix("pytest ").partition(" -k ")
+    assert f"\ndef test_{name}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("record", sorted(value for value in NAMES.values() if value.endswith(".tar.xz")))
