@@ -37,6 +37,7 @@ SETTINGS: dict[str, list[Point]] = {
             for rho in (0.5, 1.0, 2.0, 4.0, 8.0)
         ),
     ],
+    "defaults": [Point("printed", {"rho": rho, "fold": c}) for c, rho in ((0.2, 2.0), (0.15, 4.0))],
     "starts": [Point("printed", {"init": init, "rho": 2.0, "fold": 0.2}) for init in (0.1, 0.3, 1.0, 3.0)],
     "units": [Point("units", {}), Point("units", {"place": "last"})],
     "drift": [Point("units", {"travel": TRAVEL})],
