@@ -37,6 +37,9 @@ def test_the_papers_own_numbers():
         assert criterion.ratios()[1].item() == pytest.approx(ratio)
         assert (criterion.decay, criterion.regularizer) == (decay, ("negentropy", "softplus"))
     assert trainonce.CompositeLoss.as_printed(["a", "b"], "ciss", decay=1).decay == 1
+    for nothing in ({}, {"lr": None}, {"travel": None}):
+        assert trainonce.CompositeLoss.as_printed(["a", "b"], "ciss", **nothing).pace is None
+    assert trainonce.CompositeLoss.as_printed(["a", "b"], "ciss", travel=0.1).pace == 0.1
     with pytest.raises(ValueError, match="the systems 'unidepth', 'ciss'; got 'cis'"):
         trainonce.CompositeLoss.as_printed(["a", "b"], "cis")
 

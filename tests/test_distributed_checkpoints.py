@@ -111,7 +111,7 @@ def test_checkpoint_round_trip_keeps_names_and_values(ranks: TwoRanks, placement
     full = found[0]["full"]
     assert set(full) == {"criterion.exponents", "criterion._extra_state"}
     # One process reads it, in another order of the terms.
-    other = trainonce.CompositeLoss(["fit", "bend", "far", "size"]).double()
+    other = trainonce.CompositeLoss(["fit", "bend", "far", "size"], lr="model").double()
     names = torch.tensor(full["criterion._extra_state"], dtype=torch.uint8)
     numbers = double(full["criterion.exponents"])
     other.load_state_dict({"exponents": numbers, "_extra_state": names})
@@ -142,7 +142,7 @@ def load_reordered() -> list[float]:
 
     saved = states.get_model_state_dict(fsdp_inside(3, in_forward=True).model)
     net = Net(3, criterion=False)
-    net.criterion = trainonce.CompositeLoss(["fit", "bend", "far", "size"]).double()
+    net.criterion = trainonce.CompositeLoss(["fit", "bend", "far", "size"], lr="model").double()
     states.set_model_state_dict(fully_shard(net), saved)
     return values(net.criterion.exponents)
 
@@ -163,7 +163,7 @@ def save_own_shards() -> dict[str, list[float]]:
 def test_checkpoint_of_a_criterion_sharded_by_itself(ranks: TwoRanks) -> None:
     """fully_shard puts another class in its place; the checkpoint must not tell."""
     full = ranks(save_own_shards)[0]
-    criterion = trainonce.CompositeLoss(TERMS).double()
+    criterion = trainonce.CompositeLoss(TERMS, lr="model").double()
     names = torch.tensor(full["_extra_state"], dtype=torch.uint8)
     numbers = double(full["exponents"])
     criterion.load_state_dict({"exponents": numbers, "_extra_state": names})

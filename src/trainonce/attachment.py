@@ -76,8 +76,10 @@ def attach(
         if rate is None and not param_groups.made_by_hand(optimizer, own):
             own_pace = criterion.pace
         if own_pace is not None:
-            rate = optimizer.param_groups[0].get("lr", 0.0)  # it has no say
+            rate = optimizer.param_groups[0].get("lr") or 0.0  # it has no say
         index = param_groups.own_group(optimizer, own, name, rate)
+        if own_pace is not None:
+            param_groups.take_pace(optimizer.param_groups[index], own_pace)
     return Attachment(optimizer, criterion, index, own_pace, sync, history)
 
 
@@ -104,7 +106,7 @@ class Attachment:
         self.steps = 0  # calls of step that reached the optimizer
         self.repeats = isinstance(optimizer, torch.optim.LBFGS)  # whether a step evaluates the loss several times
         self._index = index
-        self._own_pace = own_pace
+        self.own_pace = own_pace
         self._trained: nn.Parameter | None = None if index is None else getattr(criterion, criterion.trainable or "")
         self._pull: Tensor | None = None
         self._before: Tensor | None = None
@@ -178,7 +180,7 @@ class Attachment:
         what = f"{self.criterion.kind} of {quoted(self.criterion.terms)}"
         if not self.has_optimizer:
             return f"Attachment({what}; its optimizer no longer exists)"
-        group, own = self.group, self._own_pace
+        group, own = self.group, self.own_pace
         how = "" if group is None else f" with lr={group['lr']}" if own is None else f" with a travel of {own:g}"
         return f"Attachment({what}{how and f'; {self.criterion.trainable}{how}'})"
 
@@ -204,9 +206,9 @@ class Attachment:
             self._before = own.detach().clone()
             return
         self._pull = criterion.pull()
-        if self._own_pace is not None:
+        if self.own_pace is not None:
             self._take_gradient(optimizer, own, any(args[1:]) or any(kwargs.values()))
-        if self._records or (self._own_pace is not None and self._held is None):
+        if self._records or (self.own_pace is not None and self._held is None):
             self._before = own.detach().clone()
         if self._records:
             self._weights = criterion.coefficients()
@@ -218,10 +220,11 @@ class Attachment:
         checkpoints expect one.
         """
         scale = getattr(optimizer, "grad_scale", None)  # by which a fused optimizer divides the gradient, in place
-        self._gradient = None if own.grad is None or (closure and scale is None) else own.grad
-        self._held = None
         if scale is not None and own.grad is not None:
             self._gradient = own.grad / scale
+        else:
+            self._gradient = None if closure else own.grad
+        self._held = None
         if own in optimizer.state and not closure and not torch.compiler.is_compiling():
             self._held, own.grad = own.grad, None
 
@@ -241,23 +244,24 @@ class Attachment:
         moved = None
         if own is not None:
             group = self._group_in(optimizer)
-            if self._own_pace is not None and not self.criterion.frozen:
+            if self.own_pace is not None and not self.criterion.frozen:
                 paced = _exclude_from_graph(self._pace) if torch.compiler.is_compiling() else self._pace
-                paced(own, group["lr"], found_inf)
-            moved = self._move(own, group["lr"] if self._own_pace is None else self._rate, found_inf)
+                paced(own, group, found_inf)
+            moved = self._move(own, group["lr"] if self.own_pace is None else self._rate, found_inf)
         if torch.compiler.is_compiling():
             _exclude_from_graph(self._note)(moved, found_inf)
         else:
             self._note(moved, found_inf)
 
     @torch.no_grad()
-    def _pace(self, own: nn.Parameter, lr: float | Tensor, found_inf: Tensor | None) -> None:
+    def _pace(self, own: nn.Parameter, group: dict[str, Any], found_inf: Tensor | None) -> None:
         """Move the vector at the rule's own pace, and take back what the optimizer did to it.
 
-        A rate of 0 in the optimizer stays one: torch.distributed.checkpoint makes such steps to have a state.
+        A step at a rate of 0 without a call moves nothing: torch.distributed.checkpoint makes such steps to have a
+        state. A rate of 0 in a schedule has no say.
         """
         criterion = self.criterion
-        assert self._own_pace is not None
+        assert self.own_pace is not None
         if self._held is None:
             assert self._before is not None
             own.copy_(self._before)
@@ -265,7 +269,9 @@ class Attachment:
             own.grad = self._held
         gradient = own.grad if self._gradient is None else self._gradient
         self._rate, self._gradient, self._held = 0.0, None, None
-        if gradient is None or (isinstance(lr, (int, float)) and lr == 0):
+        called = criterion._call.last is not self._seen
+        still = None if called else param_groups.is_zero(group["lr"])
+        if gradient is None or still is True:
             return
         if is_capturing(gradient):
             raise RuntimeError(
@@ -273,26 +279,30 @@ class Attachment:
                 "CUDA graph replays none. Give the rule a learning rate, such as lr='model'."
             )
         skipped = None if found_inf is None else found_inf.to(own.device) > 0
-        if isinstance(lr, Tensor):
-            still = (lr == 0).to(own.device)
-            skipped = still if skipped is None else skipped | still
+        if isinstance(still, Tensor):
+            skipped = still.to(own.device) if skipped is None else skipped | still.to(own.device)
         moments = criterion.pace_mean, criterion.pace_square
-        before = [moment.clone() for moment in moments] if skipped is not None else []
-        rate: float | Tensor = pace.rate(self._own_pace, criterion.pace_step)
         gradient = distributed.unshard(gradient).to(criterion.pace_mean)
-        direction = pace.direction(gradient, *moments, criterion.pace_step)
-        if skipped is not None:
-            rate = rate * skipped.logical_not()
-            direction = torch.where(skipped, 0, direction)
+        if group.get("maximize"):
+            gradient = -gradient
+        rate: float | Tensor
+        if skipped is None:
+            rate = pace.rate(self.own_pace, criterion.pace_step)
+            direction = pace.direction(gradient, *moments, criterion.pace_step)
+        else:  # known to the device alone, as is how many steps were real
+            before, step = [moment.clone() for moment in moments], criterion.pace_step - criterion.pace_skipped
+            rate = pace.rate(self.own_pace, step) * skipped.logical_not()
+            direction = torch.where(skipped, 0, pace.direction(gradient, *moments, step))
             for moment, old in zip(moments, before, strict=True):
                 moment.copy_(torch.where(skipped, old, moment))
+            criterion.pace_skipped.add_(skipped)
         criterion.pace_step += 1
         self._rate = rate
-        step = distributed.shard_like(direction, own)
+        moved = distributed.shard_like(direction, own)
         if isinstance(rate, Tensor):
-            own.sub_(step * rate)
+            own.sub_(moved * rate)
         else:
-            own.sub_(step, alpha=rate)
+            own.sub_(moved, alpha=rate)
 
     def _move(self, own: nn.Parameter, lr: float | Tensor, found_inf: Tensor | None) -> Tensor | None:
         """Apply the rule's decay, and return what the optimizer alone has moved the vector to if it is recorded."""
@@ -354,7 +364,7 @@ class Attachment:
             assert self._before is not None
             before, after = distributed.unshard(self._before), distributed.unshard(own.detach())
             moved = distributed.unshard(moved)
-            rate = self._group_in(self.optimizer)["lr"] if self._own_pace is None else self._rate
+            rate = self._group_in(self.optimizer)["lr"] if self.own_pace is None else self._rate
             lr = (rate if isinstance(rate, Tensor) else before.new_full((1,), rate)).to(before.device)
             parts = [before, moved - before, after - moved, lr]
         elif criterion.trainable is not None:  # frozen, in an optimizer that cannot train it
@@ -402,7 +412,7 @@ class Attachment:
     def _keep_ratio(self) -> None:
         """Remember the ratio of the trained vector's learning rate to the model's, as the user set it."""
         ratio = self._ratio("lr")
-        self.lr_ratio = math.nan if ratio is None or self._own_pace is not None else ratio
+        self.lr_ratio = math.nan if ratio is None or self.own_pace is not None else ratio
 
     def replaced_lr_ratio(self) -> float | None:
         """Return the ratio now, if a scheduler or a loop over the groups has replaced the one the user set; else None.

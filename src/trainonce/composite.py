@@ -123,9 +123,10 @@ class CompositeLoss(LossWeighting):
             )
         if isinstance(lr, str) and lr != MODEL:
             raise ValueError(f"lr must be a number of at least 0, or {MODEL!r} for the model's rate; got {lr!r}.")
-        for name, value in (("lr", lr), ("travel", travel)):
-            if value is not None and not isinstance(value, (Tensor, str)):
-                _check_strength(name, value)
+        if lr is not None and not isinstance(lr, (Tensor, str)):
+            _check_strength("lr", lr)
+        if travel is not None:
+            _check_strength("travel", travel)
         pace = None if lr is not None else TRAVEL if travel is None else travel
         self.decay = decay
         self.regularizer = _parts(regularizer)
@@ -147,8 +148,9 @@ class CompositeLoss(LossWeighting):
         """
         if system not in PRINTED:
             raise ValueError(f"The paper has the systems {quoted(PRINTED)}; got {system!r}.")
-        rate = {} if "travel" in options else {"lr": MODEL}
-        return cls(terms, **{**PRINTED[system], **rate, **options})
+        rate = {} if options.get("travel") is not None else {"lr": MODEL}
+        given = {key: value for key, value in options.items() if key != "lr" or value is not None}
+        return cls(terms, **{**PRINTED[system], **rate, **given})
 
     @property
     def decay(self) -> float:

@@ -52,6 +52,7 @@ class Declared(nn.Module):
     pace_mean: Tensor
     pace_square: Tensor
     pace_step: int
+    pace_skipped: Tensor
     _loading = False  # whether load_state_dict is at work, which may put tensors in place of others, too
 
     def __init__(self, terms: tuple[str, ...]) -> None:
@@ -108,6 +109,7 @@ class Declared(nn.Module):
             for moment in ("pace_mean", "pace_square"):
                 self.add_state(moment, torch.zeros_like(state.start), per=per)
             self.add_count("pace_step", 0)
+            self.add_state("pace_skipped", 0.0, per=None)  # of these steps, those that only the device knows about
 
     def add_count(self, name: str, default: int | Sequence[int], *, per: Per = None) -> None:
         """Declare an integer on the host, or with ``per`` a list of them; it becomes an attribute of this name."""
@@ -244,6 +246,14 @@ class Declared(nn.Module):
         if prefix + EXTRA not in state_dict:
             health.warn(self, health.NoSavedNames, terms=quoted(self.terms))
             state_dict[prefix + EXTRA] = self.get_extra_state()
+        saved_pace = prefix + "pace_mean" in state_dict
+        if self.trainable and prefix + self.trainable in state_dict and saved_pace != (self.pace is not None):
+            kinds = "at a learning rate (lr=)", "at a pace of their own (travel=)"
+            error_msgs.append(
+                f"In the checkpoint the {self.trainable} move {kinds[saved_pace]}, in this {self.kind} "
+                f"{kinds[not saved_pace]}: build it as it was saved."
+            )
+            return
         try:
             self._sort_by_term(state_dict, prefix)
         except ValueError as error:

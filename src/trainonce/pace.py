@@ -6,19 +6,22 @@ its depth. So the direction is Adam's, of about 1 in each entry, and the rate fa
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+import math
+from typing import Any, Final, overload
 
+import torch
 from torch import Tensor
-
-#: A number on the host, or a tensor of them: a stack has its own on the device.
-Number = TypeVar("Number", float, Tensor)
 
 BETAS: Final = (0.9, 0.999)
 EPS: Final = 1e-8
 LATE: Final = 10  # the steps after which the rate begins to fall
 
 
-def rate(travel: Number, step: Number) -> Number:
+@overload
+def rate(travel: float, step: float) -> float: ...
+@overload
+def rate(travel: float | Tensor, step: Tensor) -> Tensor: ...
+def rate(travel: Any, step: Any) -> Any:
     r"""Return the rate of a step, counted from 0.
 
     .. math:: \alpha_t = \frac{\tau}{t + 10}
@@ -31,7 +34,7 @@ def rate(travel: Number, step: Number) -> Number:
     return travel / (step + LATE)
 
 
-def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: Number) -> Tensor:
+def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: float | Tensor) -> Tensor:
     """Return Adam's direction at a step, counted from 0, and update the running means in place.
 
     >>> direction(torch.tensor([5.0, -0.1]), torch.zeros(2), torch.zeros(2), 0)
@@ -40,6 +43,13 @@ def direction(gradient: Tensor, mean: Tensor, square: Tensor, step: Number) -> T
     first, second = BETAS
     mean.lerp_(gradient, 1 - first)
     square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-    size = (square / (1 - second ** (step + 1))).sqrt_().add_(EPS)
-    found: Tensor = mean / size.mul_(1 - first ** (step + 1))
+    size = (square / _filled(second, step)).sqrt_().add_(EPS)
+    found: Tensor = mean / size.mul_(_filled(first, step))
     return found
+
+
+def _filled(beta: float, step: float | Tensor) -> float | Tensor:
+    """Return what part of a running mean that began at 0 is filled, ``1 - beta ** (step + 1)``, exact in float32."""
+    if isinstance(step, Tensor):
+        return -torch.expm1((step + 1) * math.log(beta))
+    return float(1 - beta ** (step + 1))

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 NAME = "loss_weights"
+#: The key of a group whose vector has a pace of its own; a state that is loaded brings it along.
+PACE = "pace"
 
 # Why each cannot train a vector with a dense gradient.
 _CANNOT = {
@@ -74,9 +76,18 @@ def own_group(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: floa
 
 
 def made_by_hand(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
-    """Whether the user gave the parameter a group of its own, and so a rate."""
-    own = (group for group in optimizer.param_groups if _holds_only(group, parameter))
-    return any(not str(group.get("name", "")).startswith(NAME) for group in own)
+    """Whether the parameter has a group of its own with a rate that counts, as the user made it."""
+    return any(PACE not in group for group in optimizer.param_groups if _holds_only(group, parameter))
+
+
+def take_pace(group: dict[str, Any], travel: float) -> None:
+    """Mark a group as that of a vector with a pace of its own, which the optimizer does not move.
+
+    Many-tensor variants may write into the gradient, which is read after the step.
+    """
+    group[PACE] = travel
+    if "foreach" in group and not group.get("fused"):
+        group["foreach"] = False
 
 
 def index_of(optimizer: Optimizer, exponents: nn.Parameter, likely: int) -> int:
@@ -170,3 +181,10 @@ def as_number(value: object) -> float | None:
     if isinstance(value, Tensor):
         return float(value) if value.device == torch.device("cpu") else None
     return float(value) if isinstance(value, (int, float)) else None
+
+
+def is_zero(rate: object) -> bool | Tensor:
+    """Whether a learning rate is 0, as a tensor where reading it would make the host wait for the device."""
+    if isinstance(rate, Tensor) and rate.device != torch.device("cpu"):
+        return rate == 0
+    return as_number(rate) == 0

@@ -81,7 +81,7 @@ def never_called(tmp_path):
 
 
 def weight_decay(tmp_path):
-    loop = Loop().attach()
+    loop = Loop().attach(lr=0.1)
     for group in loop.optimizer.param_groups:
         group["weight_decay"] = 0.1
     loop.run(120)

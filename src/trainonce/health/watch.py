@@ -84,7 +84,7 @@ class StepWatch:
         criterion, group = attachment.criterion, attachment.group
         if group is None:
             return
-        if group.get("weight_decay", 0) != 0:
+        if group.get("weight_decay", 0) != 0 and attachment.own_pace is None:
             health.warn(criterion, health.WeightDecay, weight_decay=group["weight_decay"])
         found = attachment.replaced_lr_ratio()
         if found is not None:
