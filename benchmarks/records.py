@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.cli import load_task
-from trainonce.study import layout
+from trainonce.study import layout, plans
 from trainonce.study.peers import PEERS
 from trainonce.study.record import Record, as_json
 from trainonce.study.rules import Control, Rule, digest, key_of, make, read_rule
@@ -202,9 +202,12 @@ def rekey_folder(folder: Path, task: str | None = None, leave_others: bool = Fal
 
     manifest["task"] = info | {name: today.info()[name] for name in ("identity", "settings")}
     for plan in manifest["plans"]:
-        plan["rules"] = [of_today(read_rule(rule)).to_json() for rule in plan["rules"]]
+        rules = [of_today(read_rule(rule)) for rule in plan["rules"]]
+        plan["rules"] = [rule.to_json() for rule in rules]
         for old, new in FORMER_NAMES.items():
             plan["name"] = plan["name"].replace(old, new)
+        if rules and list(plans.parse(plan["name"], today).rules) != rules:  # named when the model's rate was the default
+            plan["name"] = f"{plan['name'].removesuffix(')')}{',' if '(' in plan['name'] else '('}lr=model)"
     for i, line in enumerate(lines):
         if line["key"] in keys:
             record = Record.from_json(line)

@@ -171,13 +171,18 @@ class Pairs:
         """The mean difference over the tasks, in per cent of the other's."""
         return 100 * statistics.fmean(difference / theirs for difference, _, theirs in self.tasks.values())
 
+    @property
+    def error(self) -> float:
+        """The standard error of the relative difference, from the seeds."""
+        return 100 * sum((error / theirs) ** 2 for _, error, theirs in self.tasks.values()) ** 0.5 / len(self.tasks)
+
 
 def paired(rows: Sequence[Pairs]) -> str:
     """One line a rule, over its tasks."""
     lines = [f"| rule | variant | ahead of {rows[0].other} | difference | worse on |", "|---|---|---|---|---|"]
     for row in rows:
-        ahead = f"{len(row.ahead)} of {len(row.tasks)}"
-        lines.append(f"| {row.rule} | {row.variant} | {ahead} | {row.relative:+.1f} % | {', '.join(row.worse)} |")
+        ahead, difference = f"{len(row.ahead)} of {len(row.tasks)}", f"{row.relative:+.1f} ± {row.error:.1f} %"
+        lines.append(f"| {row.rule} | {row.variant} | {ahead} | {difference} | {', '.join(row.worse)} |")
     return "\n".join(lines)
 
 

@@ -72,7 +72,8 @@ def test_printed(init, rho, optimizer, fold, double):
     stack, result = train(points, Variant(optimizer=optimizer))
     for at, seed in enumerate(SEEDS):
         alone = Alone(seed)
-        criterion = trainonce.CompositeLoss(TOY.terms, init=init, decay=rho, travel=fold)
+        rate = {"lr": "model"} if fold is None else {"travel": fold}
+        criterion = trainonce.CompositeLoss(TOY.terms, init=init, decay=rho, **rate)
         step = alone.optimizer(name=optimizer)
         trainonce.attach(step, criterion)
         for _ in range(TOY.steps):

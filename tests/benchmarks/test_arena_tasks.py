@@ -448,8 +448,11 @@ def test_burgers_has_the_losses_of_its_recipe():
     torch.manual_seed(0)
     net, draw = burgers.model(), draw_of("burgers", 0)
     batch = burgers_recipe.Batch(draw["inside"], draw["boundary"], draw["initial"])
-    expected = torch.stack(list(burgers_recipe.losses(net, batch).values()))
-    torch.testing.assert_close(burgers.losses(net, {}, draw), expected)
+    expected = burgers_recipe.losses(net, batch)
+    task = get("burgers")
+    assert task.terms == burgers_recipe.TERMS
+    found = dict(zip(task.terms, task.losses(net, {}, draw), strict=True))
+    torch.testing.assert_close(found, expected)
 
 
 # Language
