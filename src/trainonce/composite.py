@@ -84,7 +84,8 @@ class CompositeLoss(LossWeighting):
         of 2, 20 and 200, and moves the exponents by the model's optimizer, at the model's rate: :meth:`as_printed`.
 
     .. note:: :math:`\rho` enters once. Algorithm 1 multiplies by :math:`\rho` a gradient that already contains it by
-        the paper's definition of :math:`L_r`; read literally it would be squared, which no number in the paper fits.
+        the paper's definition of :math:`L_r`; read literally it would be squared, and we found no course
+        of the losses with which that ends at a reported number.
 
     .. note:: A term that is absent from a batch is passed as ``None``. Its exponent gets no gradient, the weights of
         the others stay as they are, and the losses of the others are compared with the mean of those that are present.
