@@ -13,7 +13,7 @@ from trainonce.recipes.segmentation.settings import Settings as Segmentation
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
-    "reproduce_unidepth": (Depth, [16, 16, 11, 2, 1]),
+    "reproduce_unidepth": (Depth, [16, 16, 11, 11, 2, 1]),
     "reproduce_ciss": (Segmentation, [14, 14, 14, 2, 2, 3, 1]),
 }
 
