@@ -167,7 +167,8 @@ def test_a_checkpoint_is_sorted_by_the_names_of_the_terms(rule: str) -> None:
     loop, other = (Loop(RULES[rule], sgd, terms=terms) for terms in (TERMS, ORDER))
     moved = [ORDER.index(term) for term in TERMS]
     other.load(loop.run(range(8), lambda step: ("far",) if step < 3 else ()).states())
-    torch.testing.assert_close(other.criterion.coefficients()[moved], loop.criterion.coefficients(), rtol=0, atol=0)
+    # A softmax of the same exponents sums them in another order, so its last bit may differ.
+    torch.testing.assert_close(other.criterion.coefficients()[moved], loop.criterion.coefficients(), rtol=1e-6, atol=0)
     if rule != "replay":  # whose rows are not saved: those of the other order were recorded apart
         for each in (loop, other):
             each.run(range(8, 14))

@@ -55,7 +55,7 @@ def attach(
     >>> criterion = trainonce.CompositeLoss(["fit", "small"])
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
     >>> attach(optimizer, criterion)
-    Attachment(CompositeLoss of 'fit', 'small'; exponents with a travel of 0.2)
+    Attachment(CompositeLoss of 'fit', 'small'; exponents with a travel of 0.15)
     >>> [(group.get("name"), group["weight_decay"]) for group in optimizer.param_groups]
     [(None, 0.1), ('loss_weights', 0.0)]
 

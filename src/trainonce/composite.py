@@ -23,8 +23,8 @@ __all__ = ["DECAY", "INIT", "PRINTED", "TRAVEL", "CompositeLoss"]
 
 #: The defaults, ours and not the paper's: the one place of this choice.
 INIT: Final = 1.0
-DECAY: Final = 2.0
-TRAVEL: Final = 0.2
+DECAY: Final = 4.0
+TRAVEL: Final = 0.15
 
 MODEL: Final = "model"
 
@@ -60,7 +60,7 @@ class CompositeLoss(LossWeighting):
         alone is the reading whose balance is near the weights it reports.
     :param lr: The exponents' learning rate :math:`\alpha` in the model's optimizer, instead of a pace of their own:
         a number, or ``"model"`` for the model's rate, as in the paper. Schedulers act on it.
-    :param travel: About how far the exponents can move for every factor e in the steps, by default 0.2: in Adam's
+    :param travel: About how far the exponents can move for every factor e in the steps, by default 0.15: in Adam's
         direction, at the rate :math:`\alpha_t` = ``travel / (t + 10)``, whatever the model's optimizer, rate and
         schedule are (:mod:`trainonce.pace`).
     :param scale: Multiplies the returned loss, and so the model's gradients, but not the exponents' gradients. Set it

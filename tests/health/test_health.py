@@ -98,7 +98,7 @@ def collapsed(tmp_path):
 
 
 def dead_weight(tmp_path):
-    Loop(scales=(1.0, 50.0, 1.0)).attach(lr=0.7).run(1010)
+    Loop(scales=(1.0, 50.0, 1.0)).attach(lr=0.7, decay=2.0).run(1010)
 
 
 def dead_loss(tmp_path):

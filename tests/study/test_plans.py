@@ -114,7 +114,7 @@ def test_sweeps_change_one_setting_of_the_papers_rule():
         ("asha", "asha(trials=27,eta=3,low=0.01,high=100)"),
         ("sweep-init", "sweep-init(0.001,0.01,0.1,1,10)"),
         ("sweep-decay", "sweep-decay(0.02,0.2,2,20,200)"),
-        ("yoto", "yoto(init=1,decay=2,regularizer=paper,lr=None)"),
+        ("yoto", "yoto(init=1,decay=4,regularizer=paper,lr=None)"),
         ("balance", "balance(at=all,follow=0.75,every=0.05)"),
         ("replay", "replay(of=yoto)"),
     ],

@@ -54,7 +54,7 @@ def attach(accelerator: Accelerator, optimizer: Optimizer, criterion: LossWeight
     >>> model, criterion = torch.nn.Linear(2, 1), trainonce.CompositeLoss(["fit", "small"])
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     >>> attach(accelerator, optimizer, criterion)
-    Attachment(CompositeLoss of 'fit', 'small'; exponents with a travel of 0.2)
+    Attachment(CompositeLoss of 'fit', 'small'; exponents with a travel of 0.15)
     >>> model, optimizer = accelerator.prepare(model, optimizer)
     """
     refuse_unsupported(accelerator, criterion)
