@@ -206,7 +206,7 @@ def rekey_folder(folder: Path, task: str | None = None, leave_others: bool = Fal
         plan["rules"] = [rule.to_json() for rule in rules]
         for old, new in FORMER_NAMES.items():
             plan["name"] = plan["name"].replace(old, new)
-        if rules and list(plans.parse(plan["name"], today).rules) != rules:  # named when the model's rate was the default
+        if rules and list(plans.parse(plan["name"], today).rules) != rules:  # the model's rate was the default then
             plan["name"] = f"{plan['name'].removesuffix(')')}{',' if '(' in plan['name'] else '('}lr=model)"
     for i, line in enumerate(lines):
         if line["key"] in keys:
