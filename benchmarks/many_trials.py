@@ -180,7 +180,6 @@ def main() -> None:
                 "compare, with the report": ["compare", str(folder / "study.toml"), "--yes"],
                 "summary": ["summary", str(out)],
                 "report": ["report", str(out)],
-                "report --interactive": ["report", str(out), "--interactive"],
             }
             for title, arguments in commands.items():
                 cost = measure(arguments, folder)

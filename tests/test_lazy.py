@@ -11,7 +11,7 @@ import pytest
 import trainonce
 import trainonce.study
 
-HEAVY = ("torch", "numpy", "matplotlib", "optuna", "torchjd", "rich", "plotly")
+HEAVY = ("torch", "numpy", "matplotlib", "optuna", "torchjd", "rich")
 PACKAGES = [trainonce, trainonce.study]
 
 

@@ -38,7 +38,7 @@ def test_a_task_with_any_names_is_compared_and_reported(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     Path("hostile.py").write_text(HOSTILE, encoding="utf-8")
     plans = "yoto,grid(0.1,1),sweep-init(0.1,1)"
-    assert run("compare", "hostile.py", "--plans", plans, "--seeds", 2, "--workers", 0, "--interactive") == 0
+    assert run("compare", "hostile.py", "--plans", plans, "--seeds", 2, "--workers", 0) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
     assert "../$\\frac <script> 🔥: A task with $\\frac in its docstring." in shown.out

@@ -2,7 +2,6 @@
 
 import ast
 import itertools
-import json
 import re
 import subprocess
 import sys
@@ -25,10 +24,10 @@ each_entry = pytest.mark.parametrize("entry", CATALOGUE, ids=NAMES)
 
 @pytest.fixture(scope="module")
 def drawings(studies):
-    """All figures of the studies, still and interactive."""
+    """All figures of the studies."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "png", lambda figure: b"")
-        return [d for summary in studies.values() for d in catalogue.draw_all(summary, CATALOGUE, True)[0]]
+        return [d for summary in studies.values() for d in catalogue.draw_all(summary, CATALOGUE)[0]]
 
 
 def test_every_file_of_the_folder_is_one_figure_of_the_catalogue():
@@ -69,8 +68,6 @@ def test_every_figure_is_drawn_in_some_study(drawings, entry):
     for drawing in mine:
         assert drawing.part == entry.part
         assert drawing.svg.startswith("<?xml")
-        assert bool(drawing.plotly) == (entry.interactive is not None)
-        assert not drawing.plotly or json.loads(drawing.plotly)["data"]
 
 
 def test_the_parts_of_the_page_are_in_one_piece():
@@ -91,8 +88,8 @@ def test_figures_do_not_import_each_other():
         assert not [module for module in found if module.startswith("trainonce.report.figures")], path.name
 
 
-def test_plotting_packages_are_imported_when_they_are_needed():
-    code = "import sys, trainonce.report; print(sorted({'matplotlib', 'plotly'} & set(sys.modules)))"
+def test_matplotlib_is_imported_when_it_is_needed():
+    code = "import sys, trainonce.report; print(sorted({'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -23,7 +23,6 @@ from trainonce import report
 from trainonce.report import catalogue
 from trainonce.report.drawing import render
 from trainonce.report.figures import CATALOGUE
-from trainonce.report.plotly import elements
 from trainonce.study import Summary, sentences
 from trainonce.study.rules import fixed
 from trainonce.text import display_width
@@ -104,14 +103,13 @@ def pages(tmp_path_factory):
     terms_left, names, found = list(_hostile.NAMES.values()), itertools.cycle(_hostile.NAMES.values()), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "png", lambda figure: b"")  # they take half of the time
-        patch.setattr(elements, "plotly_source", lambda: "'Plotly'")
         for count in (2, 3, 4, 4, 4, 4):
             terms, terms_left = tuple(terms_left[:count]), terms_left[count:]
             roles = {role: next(names) for role in ("name", "about", "metric", "unit", "select", "report")}
             roles["metric"] = roles["metric"].replace("/", "|")  # as the rule for metrics and splits asks
             roles["select"], roles["report"] = (f"{roles[r]} {r}".replace("/", "|") for r in ("select", "report"))
             path = study(tmp_path_factory.mktemp("pages"), terms, **roles)
-            report.write(path, interactive=True)
+            report.write(path)
             found.append((path, terms, roles))
     return found
 
@@ -150,27 +148,6 @@ def test_the_tables_read_back(pages):
         content = json.loads((path / "summary.json").read_bytes())
         assert content["task"]["terms"] == list(terms)
         assert all(name.isascii() and len(name) < 80 for name in content["figures"])
-
-
-def test_interactive_figures_read_no_name_as_html_or_as_a_field(pages):
-    for path, _, _ in pages:
-        scripts = Page((path / "report.html").read_text(encoding="utf-8")).scripts
-        figures = [json.loads(script) for script in scripts if script.startswith('{"data"')]
-        assert figures
-        for text in itertools.chain.from_iterable(map(strings, figures)):
-            for ours in ("<b>", "</b>", "<br>", "<span style='font-size:12px'>", "</span>", "<extra>", "</extra>"):
-                text = text.replace(ours, "")
-            assert "<" not in text
-            fields = [part.partition("}")[0] for part in text.split("%{")[1:]]
-            assert set(fields) <= {"y:.4g", "x:.0f", "text"}
-
-
-def strings(value):
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from strings(one)
 
 
 def test_the_table_on_a_terminal_is_aligned(pages):

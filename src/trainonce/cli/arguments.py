@@ -55,7 +55,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _drop_argument(one)
     one.add_argument("--no-report", action="store_true", help=f"no {layout.REPORT} at the end")
-    one.add_argument("--interactive", action="store_true", help="a report with plotly figures")
     one.set_defaults(command=training.compare)
 
     two = subparsers.add_parser("run", help="train a task once", description="Train a task once under one plan.")
@@ -124,7 +123,6 @@ def build_parser() -> argparse.ArgumentParser:
         "report", help="write the report of a study", description=f"Write DIR/{layout.REPORT}."
     )
     three.add_argument("study", type=Path, metavar="DIR", help="the folder that was --out of trainonce compare")
-    three.add_argument("--interactive", action="store_true", help="with plotly figures")
     _drop_argument(three)
     three.set_defaults(command=commands.report)
 

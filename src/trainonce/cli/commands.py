@@ -23,7 +23,7 @@ def report(asked: argparse.Namespace) -> int:
     check_study(asked.study)
     if asked.drop:
         drop(asked.study, asked.drop)
-    write_report(asked.study, asked.interactive)
+    write_report(asked.study)
     return 0
 
 
@@ -108,10 +108,10 @@ def explain(asked: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(folder: Path, interactive: bool) -> None:
+def write_report(folder: Path) -> None:
     from trainonce.report import write
 
-    print(f"Report: {write(folder, interactive=interactive)}")
+    print(f"Report: {write(folder)}")
 
 
 def drop(folder: Path, texts: Sequence[str]) -> None:

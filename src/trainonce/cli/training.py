@@ -33,7 +33,7 @@ def compare(asked: argparse.Namespace) -> int:
     request = read_request(asked, asked.plans or None, seeds)
     _check_drop(asked, request)
     if not asked.no_report and not asked.dry_run:
-        _check_report(asked)
+        require("matplotlib.figure", "matplotlib", "study")  # before hours of training
     task, out = request.task, request.out
     workers = _workers(asked, task)
     if asked.dry_run:
@@ -63,7 +63,7 @@ def compare(asked: argparse.Namespace) -> int:
     if warned := _warnings(study):
         print(warned)
     if not asked.no_report:
-        write_report(out, asked.interactive)
+        write_report(out)
     return _failures(study)
 
 
@@ -120,7 +120,7 @@ def _show_without(asked: argparse.Namespace) -> int:
     drop(out, asked.drop)
     print_summary(Summary.read(out))
     if not asked.no_report:
-        write_report(out, asked.interactive)
+        write_report(out)
     return 0
 
 
@@ -145,13 +145,6 @@ def _tools(asked: argparse.Namespace) -> dict[str, Any]:
     """What runs the trials, as the command line says it."""
     given = {name: value for name in OPTIONS if (value := getattr(asked, name)) is not None}
     return {"workers": asked.workers, "device": asked.device, "executor": asked.executor, "options": given}
-
-
-def _check_report(asked: argparse.Namespace) -> None:
-    """What the report will need, before hours of training."""
-    require("matplotlib.figure", "matplotlib", "study")
-    if asked.interactive:
-        require("plotly", "plotly", "interactive")
 
 
 def _warnings(study: Study) -> str:

@@ -10,7 +10,6 @@ from trainonce.report import catalogue, export, files
 from trainonce.report.figures import CATALOGUE
 from trainonce.report.page import pictures
 from trainonce.report.page.document import page
-from trainonce.report.plotly import elements
 from trainonce.study import layout, tables
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Path:
+def write(study_dir: str | os.PathLike[str]) -> Path:
     """Write ``report.html``, ``figures/``, ``summary.json`` and ``trials.csv`` into the folder of a study.
 
     Every file is replaced atomically, and none before all are ready. The same study gives the same bytes.
 
     :param study_dir: The folder that the study was run in.
-    :param interactive: Whether the main figures can be hovered and zoomed; Plotly's library is then part of the page.
     :returns: The path of the page.
 
     >>> write("nowhere")
@@ -37,14 +35,12 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
     if not (folder / layout.MANIFEST).is_file():
         raise FileNotFoundError(f"There is no study in {folder}.")
     require("matplotlib.figure", "matplotlib", "study")
-    if interactive:
-        require("plotly.graph_objects", "plotly", "interactive")
     store = Store(folder, writable=False)
     manifest, records = store.read_manifest(), store.read_all()
     assert manifest is not None
     summary = Summary(manifest, records, folder)
     trials = tables.trial_rows(summary)
-    drawings, lacking = catalogue.draw_all(summary, CATALOGUE, interactive)
+    drawings, lacking = catalogue.draw_all(summary, CATALOGUE)
     names = [drawing.name for drawing in drawings]
     content = export.summary_json(summary, trials, names)
     text = page(
@@ -54,7 +50,6 @@ def write(study_dir: str | os.PathLike[str], *, interactive: bool = False) -> Pa
         drawings,
         lacking,
         unused=len(records) - len(trials),
-        plotly_source=elements.plotly_source() if interactive else "",
         pictures=pictures.section(summary, store),
     )
     contents = {

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from trainonce.report.drawing import curves, plans, render, sweeps
 from trainonce.report.drawing.style import NothingToDrawError
-from trainonce.report.plotly import elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,8 +44,6 @@ class Entry:
     caption: str
     applies: Callable[[Summary], bool]
     cases: Callable[[Summary], Sequence[Case]] | None
-    interactive: Callable[..., Any] | None
-    wide: Callable[[Summary], bool]
 
     @property
     def name(self) -> str:
@@ -55,10 +52,7 @@ class Entry:
 
 
 class Drawing(NamedTuple):
-    """A drawn figure: its place on the page, its files' name, its words and its files.
-
-    ``plotly`` is its interactive version as JSON, ``wide`` whether that needs the width of the page.
-    """
+    """A drawn figure: its place on the page, its files' name, its words and its files."""
 
     part: Part
     name: str
@@ -66,8 +60,6 @@ class Drawing(NamedTuple):
     caption: str
     svg: str
     png: bytes
-    plotly: str = ""
-    wide: bool = False
 
 
 def entry(
@@ -77,8 +69,6 @@ def entry(
     caption: str,
     applies: Callable[[Summary], bool] = lambda summary: True,
     cases: Callable[[Summary], Sequence[Case]] | None = None,
-    interactive: Callable[..., Any] | None = None,
-    wide: Callable[[Summary], bool] = lambda summary: False,
 ) -> Callable[[F], F]:
     """Describe a figure for the page. The decorated function stays as it is.
 
@@ -87,12 +77,10 @@ def entry(
     :param caption: How to read the figure; may contain the same fields.
     :param applies: Whether the figure suits a study at all, for example its number of terms.
     :param cases: Where the figure is drawn several times, such as once for each term, its cases.
-    :param interactive: The function of ``plotly/`` that draws the same with Plotly, with the same arguments.
-    :param wide: Whether the interactive version needs the width of the page.
     """
 
     def describe(draw: F) -> F:
-        vars(draw)["entry"] = Entry(draw, part, title, caption, applies, cases, interactive, wide)
+        vars(draw)["entry"] = Entry(draw, part, title, caption, applies, cases)
         return draw
 
     return describe
@@ -144,15 +132,13 @@ def each_sweep(summary: Summary) -> list[Case]:
     return [Case(number, sweeps.setting(row), row.plan) for number, row in enumerate(summary.sweeps)]
 
 
-def draw_all(
-    summary: Summary, catalogue: Iterable[Entry], interactive: bool = False
-) -> tuple[list[Drawing], list[str]]:
+def draw_all(summary: Summary, catalogue: Iterable[Entry]) -> tuple[list[Drawing], list[str]]:
     """Draw the figures that the study has the data for; with a sentence for each thing that the others lack."""
     drawings: list[Drawing] = []
     lacking: dict[str, None] = {}
     for one, case in _list_cases(summary, catalogue):
         try:
-            drawings.append(_draw(summary, one, case, interactive))
+            drawings.append(_draw(summary, one, case))
         except NothingToDrawError as reason:
             lacking[str(reason)] = None
     return drawings, list(lacking)
@@ -166,24 +152,13 @@ def _list_cases(summary: Summary, catalogue: Iterable[Entry]) -> Iterator[tuple[
             yield one, case
 
 
-def _draw(summary: Summary, one: Entry, case: Case | None, interactive: bool) -> Drawing:
+def _draw(summary: Summary, one: Entry, case: Case | None) -> Drawing:
     arguments = (case.argument,) if case else ()
     figure = one.draw(summary, *arguments)
     name = f"{one.name}-{case.number}{_slug(case.label)}" if case else one.name
-    plotly = _draw_interactive(one.interactive, summary, *arguments) if interactive and one.interactive else ""
     words = fields(summary, case)
     title, caption = one.title.format_map(words), one.caption.format_map(words)
-    return Drawing(
-        one.part, name, title, caption, render.svg(figure, name), render.png(figure), plotly, one.wide(summary)
-    )
-
-
-def _draw_interactive(draw: Callable[..., Any], summary: Summary, *arguments: str) -> str:
-    """Return the figure as Plotly's JSON, or nothing where only the still figure has its data."""
-    try:
-        return elements.to_json(draw(summary, *arguments))
-    except NothingToDrawError:
-        return ""
+    return Drawing(one.part, name, title, caption, render.svg(figure, name), render.png(figure))
 
 
 def _slug(text: str) -> str:

@@ -8,6 +8,7 @@ from _figures import marked
 from matplotlib.legend import Legend
 
 from trainonce import report
+from trainonce.report.drawing import render
 from trainonce.study import Summary
 
 
@@ -15,6 +16,7 @@ def test_the_simplex_places_equal_weights_in_the_middle(studies):
     summary = studies[2]
     figure = report.simplex(summary)
     assert len(marked(figure, "choice")) == 9
+    assert "<title>1 : 1 : 1: " in render.svg(figure, "simplex")  # under the pointer
     assert len(marked(figure, "path")) == 6
     (uniform,) = marked(figure, "plan uniform")
     assert (uniform.get_xdata()[0], uniform.get_ydata()[0]) == pytest.approx((0.5, math.sqrt(3) / 6))

@@ -112,18 +112,20 @@ def draw_against_grid(
     reference = summary.reference
     rules = [(row, found) for row in plans.rules(summary) if (found := line(row.chosen)) is not None]
     best = line(reference.chosen) if reference else None
-    others, every = fixed_choices(summary)
-    grey = [c for o in others if (c := line(o)) is not None]
+    fixed, every = fixed_choices(summary)
+    grey = [(o.label, c) for o in fixed if (c := line(o)) is not None]
     if not rules and best is None and not grey:
         raise NothingToDrawError(lacking)
     with style.panel(axes) as axes:
-        logarithmic = choose_scale(axes, [curve for _, curve in rules], [c for c in (best, *grey) if c])
+        logarithmic = choose_scale(
+            axes, [curve for _, curve in rules], [c for c in (best, *(curve for _, curve in grey)) if c]
+        )
         ends: list[Label] = []
-        for curve in grey:
-            draw_within(axes, curve, COLOURS["set"], "fixed weights", linewidth=0.9, alpha=0.7)
+        for name, curve in grey:
+            draw_within(axes, curve, COLOURS["set"], f"fixed weights {name}", linewidth=0.9, alpha=0.7)
         if grey:
-            middle = sorted(grey, key=lambda c: c.mean[-1])[len(grey) // 2]
-            count = f"{len(grey)} fixed weights" if len(others) == every else f"{len(grey)} of {every} fixed weights"
+            middle = sorted((curve for _, curve in grey), key=lambda c: c.mean[-1])[len(grey) // 2]
+            count = f"{len(grey)} fixed weights" if len(fixed) == every else f"{len(grey)} of {every} fixed weights"
             ends += end_label(middle, count, COLOURS["set"])
         if best is not None and reference is not None:
             draw_within(axes, best, INK, "reference", linewidth=2, zorder=3)

@@ -7,12 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from trainonce.report.drawing import edges, style
+from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.study.summary import Row, Summary
+    from trainonce.study.summary import Outcome, Row, Summary
 
 NO_RESULT = "No plan that can be compared has a complete trial yet."
 
@@ -88,6 +89,11 @@ def seed_notes(counts: Sequence[int], others: Sequence[bool] = ()) -> list[str]:
 def role(summary: Summary, row: Row) -> str:
     """Return the key of a plan's colour and marker."""
     return "reference" if row is summary.reference else row.kind
+
+
+def result(summary: Summary, outcome: Outcome) -> str:
+    """Return the mean of an outcome and its deviation, to be read under the pointer."""
+    return style.typeset(sentences.mean_and_deviation(outcome, sentences.decimal_places(summary)))
 
 
 def metric_label(summary: Summary) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 160
+HOVER = ("choice ", "fixed weights ", "plan ")  # ids of what shows the rest of its id under the pointer
 FONTS = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
 
@@ -41,15 +42,19 @@ def svg(figure: Figure, name: str) -> str:
 
 def _adapt_tag(tag: str, name: str, used: set[str]) -> str:
     """Return a tag with the page's fonts and colour, and with ids of its own: those in use, after the name."""
+    title = ""
 
     def prefix(found: re.Match[str]) -> str:
+        nonlocal title
+        kind = next((kind for kind in HOVER if found[2].startswith(kind)), None)
+        title = f"<title>{found[2].removeprefix(kind)}</title>" if kind else ""
         return f' id="{name}-{found[2]}"' if found[2] in used else ""
 
     tag = re.sub(r""" id=(["'])(.*?)\1""", prefix, tag)  # first: some hold names
     tag = re.sub(r"font-family: [^;\"]*", f"font-family: {FONTS}", tag).replace(INK, "currentColor")
     if tag.startswith("<text ") and "fill:" not in tag:
         tag = re.sub(r'style="([^"]*)', r'style="\1; fill: currentColor', tag)
-    return re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", tag)
+    return re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", tag) + title
 
 
 def inline(text: str, title: str) -> str:

@@ -11,7 +11,6 @@ from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, labels, plans, style, titles
 from trainonce.report.drawing.labels import Box, Label
 from trainonce.report.drawing.style import COLOURS, MARKERS, NothingToDrawError
-from trainonce.report.plotly.cost_quality import cost_quality as interactive
 from trainonce.study import sentences
 from trainonce.text import shorten
 
@@ -34,7 +33,6 @@ LONGEST = 23  # characters of a name, so that it does not cross the axis
     "Where plans have different seeds, their names say so. Plans of equal cost are drawn side by side; an arrow is a "
     "bar or a plan beyond the axis. The grey line is the average result of trying only some of the reference's points, "
     "in random order, and choosing among them on {select}.",
-    interactive=interactive,
 )
 def cost_quality(summary: Summary, axes: Axes | None = None) -> Figure:
     """Draw the cost of each plan, in full trainings per seed, against its result.
@@ -146,7 +144,7 @@ def _draw_point(axes: Axes, summary: Summary, row: Row, shift: float) -> list[Bo
         transform=moved,
         clip_on=False,
         zorder=5 if role in ("rule", "reference") else 4,
-        gid=f"plan {row.plan}",
+        gid=f"plan {row.plan}: {plans.result(summary, row.chosen)}",
     )
     u, v = labels.to_points(axes, x, y)
     bottom, top = (labels.to_points(axes, x, end)[1] for end in ends)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from trainonce.report.catalogue import each_term, entry
 from trainonce.report.drawing import curves
 from trainonce.report.drawing.over_steps import NO_HISTORY, draw_against_grid
-from trainonce.report.plotly.loss import loss as interactive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     "other fixed choices in grey, each the mean over its seeds. Of very many, some are drawn, from the best to the "
     "worst.",
     cases=each_term,
-    interactive=interactive,
 )
 def loss(summary: Summary, term: str | None = None, axes: Axes | None = None) -> Figure:
     """Draw one term's raw loss over steps: the rules, the reference, and other fixed choices in grey.

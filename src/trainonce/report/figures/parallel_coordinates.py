@@ -10,7 +10,6 @@ from trainonce.report.drawing import edges, labels, plans, style, ticks, titles,
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.rows import name_width
 from trainonce.report.drawing.style import COLOURS, INK, SMALL, NothingToDrawError
-from trainonce.report.plotly.parallel_coordinates import parallel_coordinates as interactive
 from trainonce.study import sentences
 from trainonce.text import shorten
 
@@ -31,8 +30,6 @@ ROW = 0.32  # inches
     caption="One line for each fixed choice and for each seed of a rule, from top to bottom through its ratios to "
     "{base} to its result; the stronger the line, the better. Lines through the same values are drawn slightly apart.",
     applies=lambda summary: len(summary.task.terms) > 3,
-    interactive=interactive,
-    wide=lambda summary: len(summary.task.terms) > style.TOGETHER,
 )
 def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
     """Draw one line per choice of three or more ratios to the base, through them and its result."""
@@ -63,7 +60,8 @@ def parallel_coordinates(summary: Summary, axes: Axes | None = None) -> Figure:
             apart = 0 if chosen else (alpha - 0.5) * 0.06 * (right - left)  # lines through the same values would hide
             line = [*(scale(r) + apart for r in place), place_result(outcome.mean)]
             look = {"color": INK, "linewidth": 2.4, "zorder": 3} if chosen else {"color": COLOURS["set"], "zorder": 2}
-            axes.plot(line, places, alpha=1 if chosen else 0.15 + 0.6 * alpha, gid="choice", **look)  # type: ignore[arg-type]
+            look |= {"alpha": 1 if chosen else 0.15 + 0.6 * alpha}
+            axes.plot(line, places, gid=f"choice {outcome.label}: {plans.result(summary, outcome)}", **look)  # type: ignore[arg-type]
         for row, end, value in ends:
             line = [*(scale(r) for r in end), place_result(value)]
             colour = plans.colour(summary, row)

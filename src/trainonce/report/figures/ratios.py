@@ -9,7 +9,6 @@ from trainonce.report.drawing import curves, plans
 from trainonce.report.drawing.over_steps import find_rule
 from trainonce.report.drawing.terms import draw_terms
 from trainonce.report.drawing.titles import ratio_to_base
-from trainonce.report.plotly.ratios import ratios as interactive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     "ratio is above 0; a band runs from the lowest to the highest seed. Many terms have a panel each, with the others "
     "in grey and the last ratio above.",
     cases=each_rule,
-    interactive=interactive,
 )
 def ratios(summary: Summary, plan: str | None = None, axes: Axes | None = None) -> Figure:
     """Draw a rule's ratios over steps, one line per auxiliary term: mean over the seeds, with their range.

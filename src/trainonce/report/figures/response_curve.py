@@ -11,7 +11,6 @@ from trainonce.report.drawing import edges, labels, plans, style, titles, weight
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
-from trainonce.report.plotly.response_curve import response_curve as interactive
 from trainonce.study import sentences
 from trainonce.study.intervals import standard_deviation
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     "deviation over the seeds, for a rule in both directions. A ratio of 0 is drawn left of the dotted line; an arrow "
     "is what lies beyond the axis.",
     applies=lambda summary: len(summary.task.terms) == 2,
-    interactive=interactive,
 )
 def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
     """Draw the metric over the ratio of the one auxiliary term, and where the rules ended.

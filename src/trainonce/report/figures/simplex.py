@@ -9,7 +9,6 @@ from trainonce.report.catalogue import entry
 from trainonce.report.drawing import plans, style, titles, weight_space
 from trainonce.report.drawing.style import COLOURS, INK, MARKERS, NothingToDrawError
 from trainonce.report.drawing.weight_space import TOP, place_in_triangle
-from trainonce.report.plotly.simplex import simplex as interactive
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     caption="The same choices in a triangle: at a corner the other two coefficients are 0, in the middle all three are "
     "equal. Other methods and searches are where their coefficients ended.",
     applies=lambda summary: len(summary.task.terms) == 3,
-    interactive=interactive,
 )
 def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
     """Draw every choice of three coefficients in a triangle, and the paths of the rules."""
@@ -58,12 +56,13 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
                 color=INK,
                 alpha=alpha,
                 markersize=8,
-                gid="choice",
+                gid=f"choice {outcome.label}: {plans.result(summary, outcome)}",
             )
         for row in summary.ranked:
             last = weight_space.last_coefficients(row.chosen)
             if row.kind in ("peer", "search", "fixed") and last:
-                look = {"color": COLOURS[row.kind], "markersize": 6, "clip_on": False, "gid": f"plan {row.plan}"}
+                look = {"color": COLOURS[row.kind], "markersize": 6, "clip_on": False}
+                look |= {"gid": f"plan {row.plan}: {plans.result(summary, row.chosen)}"}
                 axes.plot(*place_in_triangle(last), MARKERS[row.kind], **look)  # type: ignore[arg-type]
         for row, of_row in paths:
             placed = [[place_in_triangle(point) for point in path] for path in of_row]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from trainonce.report import export
 from trainonce.report.drawing import render
 from trainonce.report.page import markup, sections
-from trainonce.report.page.script import SCRIPT
 from trainonce.report.page.stylesheet import CSS
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from trainonce.study.tables import TrialRow
 
 #: Content security policy: the page may not fetch anything.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'{}; img-src data:"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page(
@@ -29,7 +28,6 @@ def page(
     drawings: Sequence[Drawing],
     lacking: Sequence[str],
     unused: int = 0,
-    plotly_source: str = "",
     pictures: str = "",
 ) -> str:
     """Return the whole page.
@@ -37,7 +35,6 @@ def page(
     :param content: The data to embed; of very many trials, all but the trials, which are in ``summary.json``.
     :param lacking: Why figures were left out, one sentence each.
     :param unused: How many records belong to other plans or to earlier versions of the task.
-    :param plotly_source: Plotly's JavaScript, if the figures are to be interactive.
     :param pictures: The pictures that trials saved, as HTML.
     """
 
@@ -66,16 +63,14 @@ def page(
     ]
     data = content if len(trials) <= sections.LISTED else {k: v for k, v in content.items() if k != "trials"}
     title = f"{markup.escape(summary.task.name)}: ways to weigh losses compared"
-    policy = POLICY.format(" 'unsafe-eval'; worker-src blob:" if plotly_source else "")
-    scripts = f"<script>{plotly_source}</script><script>{SCRIPT}</script>" if plotly_source else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{title}</title>\n<link rel="icon" href="data:,">\n<style>{CSS}</style></head>\n'
         f"<body><main>\n{chr(10).join(filter(None, body))}\n</main>\n"
         f'<script type="application/json" id="trainonce-data">{markup.script_data(export.to_json(data))}</script>\n'
-        f"{scripts}</body></html>\n"
+        "</body></html>\n"
     )
 
 
@@ -84,13 +79,7 @@ FILES = "Every figure is in figures/ as SVG and PNG; summary.json and trials.csv
 
 def _figure(drawing: Drawing, first: bool) -> str:
     still = f'<div class="still">{render.inline(drawing.svg, drawing.title)}</div>'
-    plot = (
-        f'<div class="plot"></div><script type="application/json">{markup.script_data(drawing.plotly)}</script>'
-        if drawing.plotly
-        else ""
-    )
-    wide = " class=wide" if plot and drawing.wide else ""
     return (
-        f'<figure id="{drawing.name}"{" class=first" if first else wide}>{plot}{still}'
+        f'<figure id="{drawing.name}"{" class=first" if first else ""}>{still}'
         f"<figcaption>{markup.text(drawing.caption)}</figcaption></figure>"
     )

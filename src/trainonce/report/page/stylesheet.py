@@ -40,20 +40,15 @@ tr.reference td { font-weight: 600; }
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); }
 figure { margin: 0; min-width: 0; max-width: 40rem; break-inside: avoid; }
 figure.first { max-width: none; grid-column: 1 / -1; }
-figure.first .still, figure.first .plot { max-width: 46rem; }
+figure.first .still { max-width: 46rem; }
 @media screen and (min-width: 1000px) {
   figure.first { display: grid; grid-template-columns: minmax(0, 44rem) minmax(0, 1fr); gap: 2rem;
     align-items: center; } }
 figure svg { display: block; width: 100%; height: auto; }
-figure.wide { max-width: none; grid-column: 1 / -1; }
-figure.wide .still { max-width: 40rem; }
 figure.picture { max-width: none; grid-column: 1 / -1; }
 figure.picture img { display: block; max-width: 100%; height: auto; }
 .still svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figcaption { margin-top: 0.1rem; max-width: 60ch; }
-.plot { width: 100%; height: 29rem; display: none; }
-.ready .plot { display: block; }
-.ready .still { display: none; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: 0.35rem 1.2rem; margin: 1rem 0; }
 dt { color: var(--quiet); }
 dd { margin: 0; min-width: 0; }
@@ -78,7 +73,5 @@ code { font-size: 0.9em; }
   table { font-size: 7.5pt; }
   th, td { padding: 0.2rem 0.35rem; white-space: normal; }
   tr { break-inside: avoid; }
-  .figures { grid-template-columns: 1fr 1fr; gap: 1rem; }
-  .ready .plot { display: none; }
-  .ready .still { display: block; } }
+  .figures { grid-template-columns: 1fr 1fr; gap: 1rem; } }
 """

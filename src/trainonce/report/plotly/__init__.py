@@ -1,1 +1,0 @@
-"""Interactive versions of some figures, drawn by Plotly, which is imported only when one is drawn."""
