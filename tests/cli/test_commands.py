@@ -109,15 +109,8 @@ def test_summary_prints_what_compare_does_or_writes_a_row_per_trial(tmp_path, ca
     assert capsys.readouterr().out == f"4 trials: {tmp_path / 'mine.csv'}\n"
     assert (tmp_path / "mine.csv").read_bytes() == (out / "trials.csv").read_bytes()
     assert run("summary", out, "--table", tmp_path / "mine.xlsx") == 1
-    assert f"a file that ends in .csv or .parquet; got {tmp_path / 'mine.xlsx'}." in capsys.readouterr().err
+    assert f"a file that ends in .csv; got {tmp_path / 'mine.xlsx'}." in capsys.readouterr().err
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-
-
-def test_a_parquet_file_without_pyarrow_is_one_sentence(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "study.json").write_text("{}")
-    assert run("summary", tmp_path, "--table", tmp_path / "mine.parquet") == 1
-    assert 'pip install "trainonce[parquet]"' in capsys.readouterr().err
 
 
 def test_earlier_trials_are_mentioned_where_there_are_some(tmp_path, capsys):

@@ -114,9 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Print the table of a study and what it says, as at the end of compare.",
     )
     summary.add_argument("study", type=Path, metavar="DIR", help="the folder that was --out of trainonce compare")
-    summary.add_argument(
-        "--table", type=Path, metavar="FILE", help="write a row for each trial instead, to FILE.csv or FILE.parquet"
-    )
+    summary.add_argument("--table", type=Path, metavar="FILE", help="write a row for each trial instead, to FILE.csv")
     summary.set_defaults(command=commands.summary)
 
     three = subparsers.add_parser(

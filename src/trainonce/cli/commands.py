@@ -29,15 +29,16 @@ def report(asked: argparse.Namespace) -> int:
 
 def summary(asked: argparse.Namespace) -> int:
     check_study(asked.study)
-    from trainonce.study import Summary, tables
+    from trainonce.study import Summary
 
+    if asked.table is not None and asked.table.suffix != ".csv":
+        raise Problem(f"A table is written to a file that ends in .csv; got {asked.table}.")
+    found = Summary.read(asked.study)
     if asked.table is None:
-        print_summary(Summary.read(asked.study))
+        print_summary(found)
         return 0
-    tables.check_format(asked.table)
-    columns = tables.columns(Summary.read(asked.study))
-    tables.write(tables.FORMATS[asked.table.suffix](columns), asked.table)
-    print(f"{len(columns['key']):,} trials: {asked.table}")
+    found.to_csv(asked.table)
+    print(f"{len(found.trials):,} trials: {asked.table}")
     return 0
 
 

@@ -10,13 +10,12 @@ from trainonce.report import catalogue, export, files
 from trainonce.report.figures import CATALOGUE
 from trainonce.report.page import pictures
 from trainonce.report.page.document import page
-from trainonce.study import layout, tables
+from trainonce.study import layout, trial_rows
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
 
 
 def write(study_dir: str | os.PathLike[str]) -> Path:
@@ -39,23 +38,21 @@ def write(study_dir: str | os.PathLike[str]) -> Path:
     manifest, records = store.read_manifest(), store.read_all()
     assert manifest is not None
     summary = Summary(manifest, records, folder)
-    trials = tables.trial_rows(summary)
     drawings, lacking = catalogue.draw_all(summary, CATALOGUE)
     names = [drawing.name for drawing in drawings]
-    content = export.summary_json(summary, trials, names)
+    content = export.summary_json(summary, names)
     text = page(
         summary,
-        trials,
         content,
         drawings,
         lacking,
-        unused=len(records) - len(trials),
+        unused=len(records) - len(summary.trials),
         pictures=pictures.section(summary, store),
     )
     contents = {
         **{f"{layout.FIGURES}/{drawing.name}.svg": _encode(drawing.svg) for drawing in drawings},
         **{f"{layout.FIGURES}/{drawing.name}.png": drawing.png for drawing in drawings},
-        **_data(summary, trials, content),
+        **_data(summary, content),
         layout.REPORT: _encode(text),
     }
     files.replace_all(folder, contents, _outdated_files(folder, names))
@@ -65,14 +62,14 @@ def write(study_dir: str | os.PathLike[str]) -> Path:
 def write_data(summary: Summary) -> None:
     """Write ``summary.json`` and ``trials.csv`` alone, into the folder of the study; it needs no matplotlib."""
     assert summary.path is not None
-    folder, trials = Path(summary.path), tables.trial_rows(summary)
-    content = export.summary_json(summary, trials, _figures_of_last_report(folder))
-    files.replace_all(folder, _data(summary, trials, content))
+    folder = Path(summary.path)
+    content = export.summary_json(summary, _figures_of_last_report(folder))
+    files.replace_all(folder, _data(summary, content))
 
 
-def _data(summary: Summary, trials: Sequence[tables.TrialRow], content: Any) -> dict[str, bytes]:
+def _data(summary: Summary, content: Any) -> dict[str, bytes]:
     return {
-        layout.TABLE: tables.to_csv(tables.columns(summary, trials)),
+        layout.TABLE: trial_rows.to_csv(trial_rows.columns(summary.trials, summary.task.terms)),
         layout.SUMMARY: _encode(export.to_lines(content)),
     }
 

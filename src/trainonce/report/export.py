@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainonce.study.summary import Outcome, Row, Summary
-    from trainonce.study.tables import TrialRow
+    from trainonce.study.trial_rows import TrialRow
 
 FORMAT = 2
 
 
-def summary_json(summary: Summary, trials: Sequence[TrialRow], figures: Sequence[str]) -> dict[str, Any]:
+def summary_json(summary: Summary, figures: Sequence[str]) -> dict[str, Any]:
     """Return the content of the page as JSON data; numbers that are not finite become null."""
     reference = summary.reference
     content = {
@@ -30,7 +30,7 @@ def summary_json(summary: Summary, trials: Sequence[TrialRow], figures: Sequence
         "margin": summary.margin,
         "reference": None if reference is None else reference.plan,
         "plans": [_row(summary, row) for row in summary.rows],
-        "trials": [_trial(trial) for trial in trials],
+        "trials": [_trial(trial) for trial in summary.trials],
         "figures": list(figures),
     }
     return dict(_null_nonfinite(content))

@@ -153,22 +153,6 @@ class Study:
         """The summary of the results so far."""
         return Summary(self._manifest(), self.store.read_all(), self.store.path)
 
-    def to_pandas(self) -> Any:
-        """The trials so far as a pandas ``DataFrame``, one row for each: see :meth:`Summary.to_pandas`."""
-        return self.summary().to_pandas()
-
-    def to_polars(self) -> Any:
-        """The trials so far as a Polars ``DataFrame``, with the columns of :meth:`to_pandas`."""
-        return self.summary().to_polars()
-
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the trials so far to a CSV file with the columns of :meth:`to_pandas`."""
-        self.summary().to_csv(path)
-
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the trials so far to a Parquet file with the columns of :meth:`to_pandas` and their types."""
-        self.summary().to_parquet(path)
-
     def _manifest(self) -> dict[str, Any]:
         return {"task": self.task.info() | {"margin": self.margin}, "plans": self._merge_plans()}
 

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study import reprs
+from trainonce.study import reprs, trial_rows
 from trainonce.study.intervals import ROUNDING, Interval, paired_interval, verdict
 from trainonce.study.outcomes import Outcome as Outcome
 from trainonce.study.outcomes import best, best_of_each_seed, common_seeds, is_better, outcome
@@ -19,6 +19,7 @@ from trainonce.study.rules import Rule, key_of, labels, obstacle, read_rule
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 from trainonce.study.task import Splits
+from trainonce.study.trial_rows import TrialRow
 
 if TYPE_CHECKING:
     import os
@@ -117,29 +118,30 @@ class Summary:
     def _repr_html_(self) -> str:
         return reprs.summary_html(self)
 
-    def to_pandas(self) -> Any:
-        """The trials as a pandas ``DataFrame``: plans, rule, seed, status, metrics, cost, one row for each."""
-        from trainonce.study import tables  # which needs this module
+    @functools.cached_property
+    def trials(self) -> list[TrialRow]:
+        """The records that the plans use, plan by plan; those of other plans or earlier tasks are left out."""
+        users: dict[str, list[str]] = {}
+        for plan in self.plans:
+            for key in dict.fromkeys(keys_of(plan, self.task.identity)):
+                users.setdefault(key, []).append(plan["name"])
+        order = {plan["name"]: place for place, plan in enumerate(self.plans)}
+        kept = [record for record in self.records if record.key in users]
+        last = {record.key: index for index, record in enumerate(kept)}
+        found = [TrialRow(tuple(users[r.key]), r, last[r.key] == i) for i, r in enumerate(kept)]
+        return sorted(found, key=lambda t: (order[t.plans[0]], t.record.rule.label, t.record.seed))
 
-        return tables.to_frame(tables.columns(self), "pandas")
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each trial: its plans, rule, seed, status, metrics, ratios, time.
 
-    def to_polars(self) -> Any:
-        """The trials as a Polars ``DataFrame``, with the columns of :meth:`to_pandas`."""
-        from trainonce.study import tables
-
-        return tables.to_frame(tables.columns(self), "polars")
+        All have the same keys, so that ``pandas.DataFrame(summary.to_dicts())`` or any other library makes a table.
+        """
+        table = trial_rows.columns(self.trials, self.task.terms)
+        return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the trials to a CSV file with the columns of :meth:`to_pandas`, the same as ``trials.csv``."""
-        from trainonce.study import tables
-
-        tables.write(tables.to_csv(tables.columns(self)), Path(path))
-
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the trials to a Parquet file with the columns of :meth:`to_pandas` and their types."""
-        from trainonce.study import tables
-
-        tables.write(tables.to_parquet(tables.columns(self)), Path(path))
+        """Write the trials to a CSV file with the columns of :meth:`to_dicts`, the same as the report's."""
+        trial_rows.write(trial_rows.to_csv(trial_rows.columns(self.trials, self.task.terms)), Path(path))
 
     # Rows
 

@@ -67,9 +67,7 @@ def browse(folder, page, width, *more):
 
 def measure(folder, text, *more):
     """The page's measures at each width, its errors, and the addresses it asked for."""
-    text = text.replace(
-        "style-src", "script-src 'unsafe-inline'; style-src", 1
-    )  # for the probe
+    text = text.replace("style-src", "script-src 'unsafe-inline'; style-src", 1)  # for the probe
     (folder / "probed.html").write_text(text.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
     (folder / "host.html").write_text(HOST, encoding="utf-8")
     state, *others = browse(folder, folder / "host.html", 2000, *more)

@@ -77,7 +77,7 @@ def heat_map(summary: Summary, axes: Axes | None = None) -> Figure:
                 x, y = scales[0](place[0]), scales[1](place[1])
                 look = {"color": INK, "alpha": 0.15 + 0.7 * alpha, "markersize": 9}
                 name = f"choice {outcome.label}: {plans.result(summary, outcome)}"
-                axes.plot(x, y, "D" if chosen else "o", gid=name, **look)
+                axes.plot(x, y, "D" if chosen else "o", gid=name, **look)  # type: ignore[arg-type]
         spans = [[e for pair in edge.values() for e in pair] for edge in edges]
         for which, scale, span in zip("xy", scales, spans, strict=True):
             scale.apply(axes, which, (min(span), max(span)) if full else None)

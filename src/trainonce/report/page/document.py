@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from trainonce.report.catalogue import Drawing
     from trainonce.study.summary import Summary
-    from trainonce.study.tables import TrialRow
 
 #: Content security policy: the page may not fetch anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -23,7 +22,6 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def page(
     summary: Summary,
-    trials: Sequence[TrialRow],
     content: Mapping[str, Any],
     drawings: Sequence[Drawing],
     lacking: Sequence[str],
@@ -53,15 +51,15 @@ def page(
         part("pictures", "Pictures", pictures),
         part("sensitivity", "Sensitivity", ""),
         part("controls", "Controls", sections.controls(summary)),
-        part("diagnostics", "Diagnostics", sections.health(trials), left_out),
+        part("diagnostics", "Diagnostics", sections.health(summary), left_out),
         part(
             "protocol",
             "How the study was run",
-            sections.protocol(summary, trials, unused),
-            sections.all_trials(summary, trials) + markup.paragraph(FILES, "quiet"),
+            sections.protocol(summary, unused),
+            sections.all_trials(summary) + markup.paragraph(FILES, "quiet"),
         ),
     ]
-    data = content if len(trials) <= sections.LISTED else {k: v for k, v in content.items() if k != "trials"}
+    data = content if len(summary.trials) <= sections.LISTED else {k: v for k, v in content.items() if k != "trials"}
     title = f"{markup.escape(summary.task.name)}: ways to weigh losses compared"
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'

@@ -12,10 +12,7 @@ from trainonce.study.plans import PLANS
 from trainonce.study.summary import MARGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainonce.study.summary import Row, Summary
-    from trainonce.study.tables import TrialRow
 
 
 def opening(summary: Summary) -> str:
@@ -90,8 +87,9 @@ def _run_of(summary: Summary, control: Row) -> Row | None:
     return next((row for row in plans.rules(summary) if row.chosen.rule == of), None)
 
 
-def health(trials: Sequence[TrialRow]) -> str:
-    """Warnings by kind, failed trials with their errors, diverged trials."""
+def health(summary: Summary) -> str:
+    """Return warnings by kind, failed trials with their errors, and diverged trials."""
+    trials = summary.trials
     counts = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
     kinds: dict[str, list[tuple[str, int]]] = {}
     for warning, count in counts.most_common():
@@ -146,9 +144,10 @@ def _trials(count: int) -> str:
     return f"{count} trial{'' if count == 1 else 's'}"
 
 
-def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
+def protocol(summary: Summary, unused: int) -> str:
     """Return how the study was run, so that a reader can judge and repeat it."""
-    task, records = summary.task, [trial.record for trial in trials]
+    task, trials = summary.task, summary.trials
+    records = [trial.record for trial in trials]
     margin = f"{sentences.amount(summary.margin)}{f' {task.unit}' if task.unit else ''}"
     anchor = summary.anchor.plan if summary.anchor else "the reference"
     source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the mean of {anchor}"
@@ -181,9 +180,9 @@ def protocol(summary: Summary, trials: Sequence[TrialRow], unused: int) -> str:
     return markup.definitions(facts) + table
 
 
-def all_trials(summary: Summary, trials: Sequence[TrialRow]) -> str:
+def all_trials(summary: Summary) -> str:
     """Return the table of all trials, which opens on a click; of very many, the first."""
-    task, decimals = summary.task, sentences.decimal_places(summary)
+    task, trials, decimals = summary.task, summary.trials, sentences.decimal_places(summary)
     rows = [["plan", "rule", "seed", "status", task.select_key, task.report_key, "last ratios", "seconds"]]
     for users, record, last in trials[:LISTED]:
         values = [record.metrics.get(key) for key in (task.select_key, task.report_key)]
