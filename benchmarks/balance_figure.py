@@ -31,7 +31,7 @@ def train(seed: int) -> dict[str, Tensor]:
     """Return the history of one training, on the CPU, with the ratios beside it."""
     with tempfile.TemporaryDirectory() as folder:
         study = Study(digits, Path(folder) / "study", seeds=[seed]).add("balance")
-        study.run(workers=0, device="cpu", show=False, report=False)
+        study.run(workers=0, device="cpu", show=False)
         (record,) = study.store.read().values()
         return with_ratios(History.load(study.store.folder(record.key) / layout.HISTORY).tensors())
 

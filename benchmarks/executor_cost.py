@@ -45,7 +45,7 @@ def measure(executor: str, trials: int) -> tuple[float, float, float, float]:
         study = Study(step, folder, seeds=trials + WARM).add("uniform")
         start = time.time()
         device = None if options else "cpu"
-        study.run(executor=executor, options=options, workers=workers, device=device, show=False, report=False)
+        study.run(executor=executor, options=options, workers=workers, device=device, show=False)
         records = study.store.read_all()
     times = [record.ended for record in records]
     pairs = list(itertools.pairwise(records))[WARM - 1 :]

@@ -40,7 +40,7 @@ def wall(
         if executor in ("one-by-one", "processes"):
             chosen = {"executor": "processes", "workers": 1 if executor == "one-by-one" else workers}
         began = time.perf_counter()
-        study.run(**chosen, device=device, show=False, report=False, limit=None)  # type: ignore[arg-type]
+        study.run(**chosen, device=device, show=False, limit=None)  # type: ignore[arg-type]
         took = time.perf_counter() - began
         records = study.store.read().values()
         assert len(records) == trials

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from _tables import markdown, short_name, title_of
 from records import open_study
 
-from trainonce.study import Summary, sentences
+from trainonce.report import headline, numbers, table
+from trainonce.study import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -34,7 +35,7 @@ def tables(summary: Summary, *, symbols: bool = False, without: Collection[str] 
     :param symbols: Write the settings of the paper's rule with its symbols.
     :param without: Columns that are left out.
     """
-    head, *body = [[typeset(cell) for cell in row] for row in sentences.table(summary)]
+    head, *body = [[typeset(cell) for cell in row] for row in table.cells(summary)]
     body = [[*row[:-1], weights_cell(of.chosen)] for row, of in zip(body, shown(summary), strict=True)]
     rows = [[*map(title_of, head[:-1]), "final weights"], *body]
     if symbols:
@@ -69,12 +70,12 @@ def sweeps(summary: Summary) -> list[list[str]]:
     rows = [["sweep", "setting", f"{summary.task.report} {metric_of(summary)}", "final weights"]]
     for row in summary.sweeps:
         for number, outcome in enumerate(row.outcomes):
-            result = sentences.mean_and_deviation(outcome, sentences.decimal_places(summary))
+            result = numbers.mean_and_deviation(outcome, numbers.decimal_places(summary))
             rows.append(
                 [
                     "" if number else row.plan,
                     outcome.label,
-                    typeset(result) + sentences.missing_seeds(outcome),
+                    typeset(result) + numbers.missing_seeds(outcome),
                     weights_cell(outcome),
                 ]
             )
@@ -88,16 +89,16 @@ def overview(summaries: Sequence[Summary]) -> str:
 
 
 def overview_row(summary: Summary) -> list[str]:
-    ours, grid, decimals = summary.first_rule, summary.reference, sentences.decimal_places(summary)
+    ours, grid, decimals = summary.first_rule, summary.reference, numbers.decimal_places(summary)
     if ours is None or grid is None:
         raise ValueError(f"The study of {summary.task.name} lacks the paper's rule or a grid.")
     verdict = summary.verdict(ours)
     return [
         f"{summary.task.name} ({metric_of(summary)})",
-        *(typeset(sentences.mean_and_deviation(row.chosen, decimals)) for row in (ours, grid)),
-        f"{sentences.times(grid.cost / ours.cost)} ×",  # noqa: RUF001
+        *(typeset(numbers.mean_and_deviation(row.chosen, decimals)) for row in (ours, grid)),
+        f"{numbers.times(grid.cost / ours.cost)} ×",  # noqa: RUF001
         f"{ours.beaten_by} of {summary.reference_size}",
-        sentences.interval(ours.difference, decimals),
+        numbers.interval(ours.difference, decimals),
         verdict if verdict == "undecided" else f"**{verdict}**",
     ]
 
@@ -129,9 +130,9 @@ def main() -> None:
         print(overview(summaries) + "\n")
     for summary in summaries:
         print(f"### {summary.task.name}\n")
-        print(f"{sentences.sentence(summary)} {sentences.evidence(summary)}".strip() + "\n")
-        for table in tables(summary, symbols=given.symbols, without=given.without):
-            print(table + "\n")
+        print(f"{headline.sentence(summary)} {headline.evidence(summary)}".strip() + "\n")
+        for text in tables(summary, symbols=given.symbols, without=given.without):
+            print(text + "\n")
 
 
 if __name__ == "__main__":

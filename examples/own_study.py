@@ -16,7 +16,8 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from trainonce.study import Study, sentences, task
+from trainonce import report
+from trainonce.study import Study, task
 
 
 def patients(seed, device):
@@ -63,8 +64,8 @@ def diabetes(trial, *, steps=150, lr=3e-3):
 def main(steps=150, seeds=3, out="out/own_study"):
     study = Study(diabetes.using(steps=steps), out, seeds=seeds)
     summary = study.add("yoto").add("balance").add("grid(0.1,1,10)").add("base").run()
-    print(sentences.text_table(summary))
-    print(sentences.sentence(summary))
+    print(report.text(summary))
+    print("Report:", report.write(study))
 
 
 if __name__ == "__main__":

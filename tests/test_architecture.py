@@ -99,6 +99,28 @@ def test_what_lies_on_top_imports_what_its_row_says(name):
     assert (found - core) | ({"core"} if found & core else set()) == table(UPPER)[name]
 
 
+def layers():
+    """Each file of the study and of the core, and what lies above it."""
+    for path in (PACKAGE / "study").rglob("*.py"):
+        yield path, {"report", "recipes", "cli"}
+    for path in (path for name in CORE_FILES for path in files_of(name)):
+        yield path, {"study", "report", "recipes", "cli"}
+
+
+def test_nothing_imports_what_lies_above_it_not_even_for_its_types():
+    for path, above in layers():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {name for node in ast.walk(tree) for name in _names(node)}
+        found = {name.split(".")[1] for name in named if name.startswith("trainonce.")}
+        assert not found & above, path
+
+
+def _names(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+
+
 # What the attachment, the health checks, histories and ranks use of a criterion's private names
 
 INTERFACE = {"_added", "_attachment", "_call", "_counts", "_device", "_parameters", "_ranks", "_states", "_whole"}

@@ -14,7 +14,7 @@ MADE = ["regression", "forecast", "burgers", "pendulum"]  # of made data, of two
 
 def outcomes(folder, task, **how):
     study = Study(task.using(steps=6), folder, seeds=2).add("uniform").add("fixed", 1.0, *[0.1] * (len(task.terms) - 1))
-    study.add("balance").run(**how, show=False, report=False)
+    study.add("balance").run(**how, show=False)
     return {(str(r.rule), r.seed): r for r in study.store.read_all()}
 
 

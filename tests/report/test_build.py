@@ -12,8 +12,9 @@ from _pages import Page, html_text, plans, snapshot
 from _stores import yoto
 
 from trainonce import report
+from trainonce.report import headline
 from trainonce.report.drawing import render
-from trainonce.study import Summary, sentences
+from trainonce.study import Summary
 from trainonce.study.rules import fixed
 
 
@@ -121,7 +122,7 @@ def test_odd_studies_have_a_page_that_opens_with_what_is_known(tmp_path, monkeyp
     path = _stores.build(tmp_path, histories=case == "one seed", **ODD[case])
     page = Page(report.write(path).read_text(encoding="utf-8"))
     assert not page.open
-    assert page.text["answer"] == sentences.sentence(Summary.read(path)).replace("+-", "±")
+    assert page.text["answer"] == headline.sentence(Summary.read(path)).replace("+-", "±")
     names = json.loads((path / "summary.json").read_text(encoding="utf-8"))["figures"]
     expected = {
         "one seed": "cost-quality",

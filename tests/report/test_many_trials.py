@@ -16,9 +16,8 @@ from _stores import yoto
 
 from trainonce import report
 from trainonce.history import History
-from trainonce.report import drawing
+from trainonce.report import drawing, pictures, trials
 from trainonce.report.drawing import over_steps, plans, render
-from trainonce.report.page import pictures, sections
 from trainonce.study import Summary, layout, rules
 from trainonce.study.record import Record
 from trainonce.study.rules import fixed
@@ -116,7 +115,7 @@ def test_of_many_fixed_weights_some_are_drawn_from_the_best_to_the_worst(study):
 
 def test_the_page_lists_some_trials_and_the_files_hold_all(tmp_path, monkeypatch):
     for name in ("LISTED", "FAILED", "DIVERGED"):
-        monkeypatch.setattr(sections, name, 3)
+        monkeypatch.setattr(trials, name, 3)
 
     def change(record):
         if record.rule == fixed((1.0, 0.01)):

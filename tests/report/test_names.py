@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from trainonce import report
-from trainonce.report import catalogue
+from trainonce.report import catalogue, headline, table
 from trainonce.report.drawing import render
 from trainonce.report.figures import CATALOGUE
-from trainonce.study import Summary, sentences
+from trainonce.study import Summary
 from trainonce.study.rules import fixed
 from trainonce.text import display_width
 
@@ -125,7 +125,7 @@ def test_the_page_shows_names_as_they_are(pages):
         assert not page.open
         assert page.tags.count("b") == 1  # ours, in the heading
         assert not [address for address in page.addresses if not address.startswith(("#", "data:"))]
-        assert page.text["answer"] == sentences.sentence(Summary.read(path)).replace("+-", "±")
+        assert page.text["answer"] == headline.sentence(Summary.read(path)).replace("+-", "±")
         assert f"<b>{html.escape(roles['name'])}</b> — {html.escape(roles['about'])}</h1>" in text
         assert html.escape(f"{terms[0]} (base), {', '.join(terms[1:])}") in text
         assert all(f"<title>{escape(f'Loss {term} over steps')}</title>" in text for term in terms)
@@ -152,8 +152,8 @@ def test_the_tables_read_back(pages):
 
 def test_the_table_on_a_terminal_is_aligned(pages):
     for path, _, _ in pages:
-        table = sentences.text_table(Summary.read(path)).splitlines()
-        rows = table[: next(i for i, line in enumerate(table) if line.startswith("* "))]
+        lines = table.to_text(Summary.read(path)).splitlines()
+        rows = lines[: next(i for i, line in enumerate(lines) if line.startswith("* "))]
         assert len(rows) == 4
         assert len({display_width(row) for row in rows}) == 1
 

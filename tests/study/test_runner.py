@@ -13,7 +13,8 @@ import pytest
 import torch
 from _runs import keys_of, records, study
 
-from trainonce.study import Record, Study, runner, sentences, task
+from trainonce.report import table
+from trainonce.study import Record, Study, runner, task
 from trainonce.study.executors.task_location import load_file
 from trainonce.study.store import Store
 
@@ -219,9 +220,9 @@ def test_controls_of_a_run_that_diverged_are_left_out_once_and_for_all(tmp_path,
         assert rows["final"].counts == {"left out": 1, "diverged": 2, "done": 1}  # those of its source included
         assert rows["final"].lacking == 0
         assert dict(rows["final"].chosen.left_out) == {0: 1}
-        table = sentences.text_table(summary)
-        assert "no result (diverged in 1 of 2 seeds, 1 of 2 seeds left out)" in table
-        assert "replay is left out in seed 0: the coefficients of the run of seed 1 diverged." in table
+        shown = table.to_text(summary)
+        assert "no result (diverged in 1 of 2 seeds, 1 of 2 seeds left out)" in shown
+        assert "replay is left out in seed 0: the coefficients of the run of seed 1 diverged." in shown
         assert "missing" not in table
 
 

@@ -10,7 +10,8 @@ from _stores import final, yoto
 from _toy import TASK
 from scipy import stats
 
-from trainonce.study import Record, Summary, sentences
+from trainonce.report import headline, numbers, table
+from trainonce.study import Record, Summary
 from trainonce.study.intervals import Interval, paired_interval, smallest_p, standard_deviation, student_quantile
 from trainonce.study.rules import fixed, key_of
 
@@ -56,15 +57,15 @@ def independently(learned, grid):
 @pytest.mark.parametrize(("learned", "grid"), [BAD, GOOD], ids=["unfavourable", "favourable"])
 def test_the_sentence_says_what_an_independent_computation_finds(learned, grid):
     found, expected = summary(learned, grid), independently(learned, grid)
-    numbers = re.findall(r"(\d+\.\d+) \+- (\d+\.\d+) %", sentences.sentence(found))
+    numbers = re.findall(r"(\d+\.\d+) \+- (\d+\.\d+) %", headline.sentence(found))
     ours, theirs = sorted(numbers, key=lambda pair: abs(float(pair[0]) - expected[0]))
     assert [float(x) for x in (*ours, *theirs)] == pytest.approx(expected[:4], abs=0.051)
-    assert f"; {expected[4]} of the 3 did better on test than the paper's rule" in sentences.details(found)
-    assert "3 times the cost" in sentences.sentence(found)
+    assert f"; {expected[4]} of the 3 did better on test than the paper's rule" in headline.details(found)
+    assert "3 times the cost" in headline.sentence(found)
 
 
 def test_the_planted_unfavourable_truth_is_in_the_sentence():
-    text = sentences.sentence(summary(*BAD))
+    text = headline.sentence(summary(*BAD))
     assert text.startswith("Searching pays here: the best of 3 grid points has 72.0 +- 2.6 %")  # not the 98 of another
     assert "one run of the paper's rule, the best single training, test score 31.3 +- 1.5 %" in text
 
@@ -120,7 +121,7 @@ def test_verdicts_against_the_margin(shifts, verdict):
     learned = [(0, b + s) for b, s in zip(base, shifts, strict=True)]
     found = summary(learned, [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
     assert found.verdict(found.first_rule) == verdict
-    said = sentences.evidence(found)
+    said = headline.evidence(found)
     assert f"], {verdict}. With 3 seeds an exact paired test cannot go below p = 0.25." in said
     assert said.count("yoto - best grid point") == 1
 
@@ -153,8 +154,8 @@ def test_the_ends_of_the_interval_decide_the_verdict(low, high, verdict):
 
 def test_one_seed_claims_nothing_about_spread():
     found = summary([(1, 50.0)], [[(1, 51.0)], [(2, 52.0)], [(3, 49.0)]])
-    assert "+-" not in sentences.sentence(found)
-    assert "One seed says nothing about the spread" in sentences.evidence(found)
+    assert "+-" not in headline.sentence(found)
+    assert "One seed says nothing about the spread" in headline.evidence(found)
     assert found.verdict(found.first_rule) == ""
 
 
@@ -199,21 +200,21 @@ def test_a_point_that_diverged_is_not_chosen_and_a_run_that_diverged_says_so():
     lost = [record(yoto(), 2, math.nan, math.nan, status="diverged")]
     partly = summary(learned[:2], [[(70, 60)] * 2, [(99, 99)] * 2, [(1, 2)] * 2], lost)
     partly.plans[0]["seeds"].append(2)
-    assert "(diverged in 1 of 3 seeds)" in sentences.sentence(partly)
+    assert "(diverged in 1 of 3 seeds)" in headline.sentence(partly)
 
 
 def test_missing_seeds_are_named():
     found = summary(*GOOD)
     found.plans[0]["seeds"].append(3)
-    assert "(1 of 4 seeds missing)" in sentences.sentence(found)
+    assert "(1 of 4 seeds missing)" in headline.sentence(found)
 
 
 def test_studies_without_a_grid_or_a_learned_run_say_what_to_add():
     learned = Summary({"task": TASK, "plans": [plan("yoto", "rule", [yoto()], [0])]}, [record(yoto(), 0, 1, 2)])
-    assert sentences.sentence(learned).endswith("There is no grid to compare with: add the plan grid.")
+    assert headline.sentence(learned).endswith("There is no grid to compare with: add the plan grid.")
     grid = Summary({"task": TASK, "plans": [plan("grid", "set", GRID, [0])]}, [record(GRID[0], 0, 1, 2)])
-    assert "add the plan yoto" in sentences.sentence(grid)
-    assert sentences.evidence(learned) == sentences.evidence(grid) == ""
+    assert "add the plan yoto" in headline.sentence(grid)
+    assert headline.evidence(learned) == headline.evidence(grid) == ""
 
 
 def test_points_are_compared_on_the_seeds_they_share():
@@ -222,10 +223,10 @@ def test_points_are_compared_on_the_seeds_they_share():
     found = summary([(1, 50)] * 3 + [(1, 90)] * 2, grid)
     assert found.first_rule.beaten_by == 2
     assert found.first_rule.difference.mean == pytest.approx(-5)
-    text = sentences.sentence(found)
+    text = headline.sentence(found)
     assert "(2 of 5 seeds missing)" in text
     better = "2 of the 3 did better on test, on the seeds that both have, than the paper's rule: "
-    assert better in sentences.details(found)
+    assert better in headline.details(found)
     assert "times the cost" not in text
 
 
@@ -233,7 +234,7 @@ def test_a_study_that_was_stopped_does_not_choose_a_point_for_being_complete():
     """The first point has both seeds and is bad; the others have one, and are good."""
     found = summary([(1, 50)] * 2, [[(10, 30), (10, 31)], [(20, 60)], [(15, 55)]])
     assert found.reference.chosen.label == "1 : 1"
-    text = sentences.sentence(found)
+    text = headline.sentence(found)
     assert "best of 3 grid points 60" in text
     assert "(2 of its 6 trainings are missing)" in text
     assert "times the cost" not in text
@@ -271,10 +272,10 @@ def test_divergence_counts_against_a_plan():
         asked["seeds"][:] = [0, 1, 2]
     assert found.first_rule.beaten_by == 3
     assert found.verdict(found.first_rule) == "diverged"
-    assert sentences.evidence(found).startswith(
+    assert headline.evidence(found).startswith(
         "Where seeds have diverged, the difference on the others decides nothing"
     )
-    assert sentences.sentence(found).startswith(
+    assert headline.sentence(found).startswith(
         "Some seeds diverged, so nothing is decided: one run of the paper's rule"
     )
     assert [row.plan for row in found.ranked] == ["grid", "yoto"]
@@ -285,13 +286,13 @@ def test_a_failed_seed_leaves_no_cost_factor():
     found = summary([(1, 50)], [[(50, 50)] * 3, [(40, 40)] * 3, [(30, 30)] * 3], failed)
     for asked in found.plans:
         asked["seeds"][:] = [0, 1, 2]
-    assert "times the cost" not in sentences.sentence(found)
+    assert "times the cost" not in headline.sentence(found)
 
 
 def test_a_grid_of_which_all_failed_has_no_result():
     records = [record(yoto(), 0, 1, 2), *(record(p, 0, 0, 0, status="failed") for p in GRID)]
     plans = [plan("yoto", "rule", [yoto()], [0]), plan("grid", "set", GRID, [0])]
-    assert sentences.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith(
+    assert headline.sentence(Summary({"task": TASK, "plans": plans}, records)).endswith(
         "has no result to compare with."
     )
 
@@ -299,7 +300,7 @@ def test_a_grid_of_which_all_failed_has_no_result():
 def test_a_grid_that_is_not_complete_claims_no_cost():
     learned, grid = GOOD
     found = summary(learned, [grid[0], [], []])
-    text = sentences.sentence(found)
+    text = headline.sentence(found)
     assert "best of 1 grid points" in text
     assert "(6 of its 9 trainings are missing)" in text
     assert "times the cost" not in text
@@ -311,17 +312,17 @@ def test_a_learned_run_without_a_result_is_named():
     found = summary([], grid, failed)
     found.plans[0]["seeds"].extend(range(3))
     found.plans[1]["seeds"].extend(range(3))
-    assert sentences.sentence(found).startswith(
+    assert headline.sentence(found).startswith(
         "One run of the paper's rule has no result (3 of 3 seeds missing); the best of 3 grid points has 6"
     )
-    assert sentences.table(found)[-1][1].startswith("no result")
+    assert table.cells(found)[-1][1].startswith("no result")
 
 
 def test_differences_without_spread_decide_nothing():
     base = [50.0, 60.0, 55.0]
     found = summary([(0, b + 5) for b in base], [[(9, b) for b in base], [(1, 1)] * 3, [(1, 1)] * 3])
     assert found.verdict(found.first_rule) == "undecided"
-    assert "yoto - best grid point +5.0 [+5.0, +5.0], all seeds alike, undecided" in sentences.evidence(found)
+    assert "yoto - best grid point +5.0 [+5.0, +5.0], all seeds alike, undecided" in headline.evidence(found)
 
 
 def test_results_that_are_equal_in_every_seed_are_a_tie():
@@ -374,14 +375,14 @@ def test_sweeps_show_their_points_and_rank_nowhere():
 def test_numbers_have_two_digits_of_their_spread(spreads, decimals):
     learned = [(1, 50 + d * spreads[0]) for d in (-1, 0, 1)]
     grid = [[(3, 50 + d * spreads[1]) for d in (-1, 0, 1)], [(1, 1)] * 3, [(1, 1)] * 3]
-    assert sentences.decimal_places(summary(learned, grid)) == decimals
+    assert numbers.decimal_places(summary(learned, grid)) == decimals
 
 
 def test_the_table_has_a_row_for_each_plan_best_first_and_fits_a_terminal():
     found = summary(*BAD)
-    head, *rows = sentences.table(found)
+    head, *rows = table.cells(found)
     assert [row[0] for row in rows] == ["grid *", "yoto"]
     assert all(len(row) == len(head) for row in rows)
     assert rows[1][3] == "3 of 3"
     assert rows[1][2].startswith("-40.7 [")
-    assert max(map(len, sentences.text_table(found).splitlines())) <= 100
+    assert max(map(len, table.to_text(found).splitlines())) <= 100

@@ -44,12 +44,9 @@ def summary(asked: argparse.Namespace) -> int:
 
 def print_summary(summary: Summary) -> None:
     """Print the table, the answer and the evidence for it."""
-    from trainonce.study import sentences
+    from trainonce.report import text
 
-    print(f"\n{sentences.text_table(summary)}\n")
-    texts = (sentences.sentence(summary), sentences.evidence(summary), sentences.details(summary))
-    for text in filter(None, texts):
-        print(textwrap.fill(text, 100) + "\n")
+    print(f"\n{text(summary)}\n")
 
 
 def recipes(asked: argparse.Namespace) -> int:
@@ -109,10 +106,14 @@ def explain(asked: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(folder: Path) -> None:
-    from trainonce.report import write
+def write_report(folder: Path, page: bool = True) -> None:
+    """Write the files of a report, or only those that hold the numbers."""
+    from trainonce.report import write, write_data
 
-    print(f"Report: {write(folder)}")
+    if page:
+        print(f"Report: {write(folder)}")
+    else:
+        write_data(folder)
 
 
 def drop(folder: Path, texts: Sequence[str]) -> None:

@@ -56,14 +56,13 @@ def compare(asked: argparse.Namespace) -> int:
         what = ", ".join(study.changes)
         print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
     try:
-        summary = study.run(**_tools(asked), limit=None, keep_going=asked.keep_going, report=False)
+        summary = study.run(**_tools(asked), limit=None, keep_going=asked.keep_going)
     except SameFailureError:
         return _failures(study, HOPELESS)
     print_summary(summary)
     if warned := _warnings(study):
         print(warned)
-    if not asked.no_report:
-        write_report(out)
+    write_report(out, page=not asked.no_report)
     return _failures(study)
 
 
@@ -77,8 +76,9 @@ def run(asked: argparse.Namespace) -> int:
         raise Problem(f"trainonce run trains once: {asked.plan!r} is more than one training. Use trainonce compare.")
     task, study = request.task, request.open()
     print(request.introduction)
-    study.run(**_tools(asked), limit=None, report=False)  # one training was asked for
-    from trainonce.study import sentences
+    study.run(**_tools(asked), limit=None)  # one training was asked for
+    write_report(study.store.path, page=False)
+    from trainonce.report.table import name_ratios
     from trainonce.study.schedule import left_out
 
     (key,) = study.items()[-1].keys
@@ -90,7 +90,7 @@ def run(asked: argparse.Namespace) -> int:
         for name, value in record.metrics.items():
             unit = task.unit if name.rpartition("/")[2] == task.metric else ""
             print(f"{name}{' ' * (24 - display_width(name))} {value:.5g} {unit}".rstrip())
-        print(sentences.ratios_line(record.ratios, task.terms))
+        print(f"ratios: {name_ratios(record.ratios, task.terms)}")
         for text in record.warnings[:WARNINGS]:
             print(textwrap.fill(f"It warned: {text}", 100))
         if len(record.warnings) > WARNINGS:
@@ -119,8 +119,7 @@ def _show_without(asked: argparse.Namespace) -> int:
         return 0
     drop(out, asked.drop)
     print_summary(Summary.read(out))
-    if not asked.no_report:
-        write_report(out)
+    write_report(out, page=not asked.no_report)
     return 0
 
 
@@ -149,7 +148,7 @@ def _tools(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _warnings(study: Study) -> str:
     """What trials warned of, in a line, with how many did."""
-    from trainonce.study.sentences import warning_kind
+    from trainonce.report.trials import warning_kind
 
     keys = {key for item in study.items() for key in item.keys}
     warnings = [record.warnings for record in study.store.read().values() if record.key in keys]

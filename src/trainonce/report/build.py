@@ -2,69 +2,60 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
-from trainonce.report import catalogue, export, files
+from trainonce.report import catalogue, export, files, pictures
 from trainonce.report.figures import CATALOGUE
-from trainonce.report.page import pictures
-from trainonce.report.page.document import page
+from trainonce.report.page import page
 from trainonce.study import layout, trial_rows
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 
 if TYPE_CHECKING:
-    import os
+    from trainonce.study import Study
 
 
-def write(study_dir: str | os.PathLike[str]) -> Path:
+def write(study: Study | str | os.PathLike[str]) -> Path:
     """Write ``report.html``, ``figures/``, ``summary.json`` and ``trials.csv`` into the folder of a study.
 
     Every file is replaced atomically, and none before all are ready. The same study gives the same bytes.
 
-    :param study_dir: The folder that the study was run in.
+    :param study: The study, or the folder that it was run in.
     :returns: The path of the page.
 
     >>> write("nowhere")
     Traceback (most recent call last):
     FileNotFoundError: There is no study in nowhere.
     """
-    folder = Path(study_dir)
-    if not (folder / layout.MANIFEST).is_file():
-        raise FileNotFoundError(f"There is no study in {folder}.")
+    summary, store = _read(study)
     require("matplotlib.figure", "matplotlib", "study")
-    store = Store(folder, writable=False)
-    manifest, records = store.read_manifest(), store.read_all()
-    assert manifest is not None
-    summary = Summary(manifest, records, folder)
     drawings, lacking = catalogue.draw_all(summary, CATALOGUE)
     names = [drawing.name for drawing in drawings]
     content = export.summary_json(summary, names)
-    text = page(
-        summary,
-        content,
-        drawings,
-        lacking,
-        unused=len(records) - len(summary.trials),
-        pictures=pictures.section(summary, store),
-    )
+    text = page(summary, content, drawings, lacking, pictures.section(summary, store))
     contents = {
         **{f"{layout.FIGURES}/{drawing.name}.svg": _encode(drawing.svg) for drawing in drawings},
         **{f"{layout.FIGURES}/{drawing.name}.png": drawing.png for drawing in drawings},
         **_data(summary, content),
         layout.REPORT: _encode(text),
     }
-    files.replace_all(folder, contents, _outdated_files(folder, names))
-    return folder / layout.REPORT
+    files.replace_all(store.path, contents, _outdated_files(store.path, names))
+    return Path(store.path / layout.REPORT)
 
 
-def write_data(summary: Summary) -> None:
-    """Write ``summary.json`` and ``trials.csv`` alone, into the folder of the study; it needs no matplotlib."""
-    assert summary.path is not None
-    folder = Path(summary.path)
-    content = export.summary_json(summary, _figures_of_last_report(folder))
-    files.replace_all(folder, _data(summary, content))
+def write_data(study: Study | str | os.PathLike[str]) -> None:
+    """Write ``summary.json`` and ``trials.csv`` alone, which needs no matplotlib."""
+    summary, store = _read(study)
+    content = export.summary_json(summary, _figures_of_last_report(store.path))
+    files.replace_all(store.path, _data(summary, content))
+
+
+def _read(study: Study | str | os.PathLike[str]) -> tuple[Summary, Store]:
+    folder = Path(study) if isinstance(study, (str, os.PathLike)) else study.store.path
+    return Summary.read(folder), Store(folder, writable=False)
 
 
 def _data(summary: Summary, content: Any) -> dict[str, bytes]:

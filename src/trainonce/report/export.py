@@ -7,8 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from trainonce.report import headline
 from trainonce.report.drawing import weight_space
-from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ def summary_json(summary: Summary, figures: Sequence[str]) -> dict[str, Any]:
     reference = summary.reference
     content = {
         "format": FORMAT,
-        "sentence": sentences.sentence(summary),
-        "evidence": sentences.evidence(summary),
+        "sentence": headline.sentence(summary),
+        "evidence": headline.evidence(summary),
         "task": dataclasses.asdict(summary.task),
         "margin": summary.margin,
         "reference": None if reference is None else reference.plan,

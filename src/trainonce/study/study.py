@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import warnings
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trainonce.extras import require
-from trainonce.study import cost, layout, plans, progress, reprs, runner, schedule
+from trainonce.study import cost, plans, progress, runner, schedule
 from trainonce.study.executors.options import TAKES
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
@@ -58,10 +55,12 @@ class Study:
     changes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return reprs.study_text(self)
-
-    def _repr_html_(self) -> str:
-        return reprs.study_html(self)
+        keys, records = {key for item in self.items() for key in item.keys}, self.store.read()
+        done = sum(key in records and records[key].status != "failed" for key in keys)
+        return (
+            f"<Study of {self.task.name} in {self.store.shown}: {len(self.plans)} plans, {len(self.seeds)} seeds, "
+            f"{done} of {len(keys)} trials done>"
+        )
 
     def add(self, plan: str, *values: Any, **settings: Any) -> Self:
         """Add a plan, as on the command line: ``study.add("grid(0.1,1,10)")``, or ``study.add("grid", 0.1, 1, 10)``."""
@@ -79,11 +78,12 @@ class Study:
         start: str = "forkserver",
         executor: str | None = None,
         options: Mapping[str, Any] | None = None,
-        report: bool | None = None,
         limit: int | None = cost.LIMIT,
         keep_going: bool = False,
     ) -> Summary:
-        """Run what is missing or has failed, write the results into the folder, and return the summary.
+        """Train what is missing or has failed, record it in the folder, and return the summary.
+
+        ``trainonce.report.text(summary)`` says what was found, and ``trainonce.report.write(study)`` writes the page.
 
         :param workers: How many processes run at a time; 0 trains in this process. By default one per core, at most 8,
             or one per GPU.
@@ -93,8 +93,6 @@ class Study:
         :param executor: What runs the trials: ``"in-process"``, ``"processes"``, ``"stacked"``, or on a cluster
             ``"ray"`` or ``"slurm"``. By default ``workers`` decides between the first two.
         :param options: Of an executor on a cluster, such as ``{"max_concurrent": 8, "gpus": 0.5}``.
-        :param report: Whether to write the page, ``report.html`` with ``figures/``, as the command does. By default if
-            ``show`` is on and matplotlib is installed. ``summary.json`` and ``trials.csv`` are written in any case.
         :param limit: Of how many trials a study is refused as a probable mistake, or if it takes more than a day by
             the task's ``seconds``; None for no limit.
         :param keep_going: Whether to go on after three trials that failed in the same way while none has succeeded.
@@ -106,8 +104,6 @@ class Study:
             )
         if not self.plans:
             raise ValueError("The study has no plan: add some, such as study.add('yoto').add('grid').")
-        if report:
-            require("matplotlib.figure", "matplotlib", "study")  # before hours of training
         tools = Tools.choose(self.task, workers, device, start, executor, options)
         if tools.executor == "in-process" and (edited := self.task.files_edited_since()):
             raise ValueError(
@@ -124,23 +120,7 @@ class Study:
             listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
             with listener:  # type: ignore[attr-defined]
                 runner.run(self.task, self.store, everything, tools, listener, keep_going=keep_going)
-        summary = self.summary()
-        self._write_files(summary, show and find_spec("matplotlib") is not None if report is None else report, show)
-        return summary
-
-    def _write_files(self, summary: Summary, page: bool, show: bool) -> None:
-        from trainonce.report import write, write_data  # which needs the study
-
-        try:
-            if page:
-                write(self.store.path)
-            else:
-                write_data(summary)
-        except OSError as error:  # the trials are recorded, and whoever trained for hours wants the summary
-            warnings.warn(str(error), stacklevel=3)
-        else:
-            if page and show:
-                print(f"Report: {self.store.shown / layout.REPORT}")
+        return self.summary()
 
     def _excess(self, workers: int, limit: int) -> str:
         return cost.excess(self.task, self.plans, self.seeds, self.store.read(), workers, limit)

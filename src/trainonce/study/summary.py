@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study import reprs, trial_rows
+from trainonce.study import trial_rows
 from trainonce.study.intervals import ROUNDING, Interval, paired_interval, verdict
 from trainonce.study.outcomes import Outcome as Outcome
 from trainonce.study.outcomes import best, best_of_each_seed, common_seeds, is_better, outcome
@@ -110,13 +110,14 @@ class Summary:
             raise FileNotFoundError(f"There is no study in {path}.")
         return cls(manifest, store.read_all(), store.path)
 
-    # Shown, and as a table with one row per trial
-
     def __repr__(self) -> str:
-        return reprs.summary_text(self)
+        """Return the mean result of each plan; ``trainonce.report.text`` says what they mean."""
+        head = f"Summary of {self.task.name}: {len(self.trials)} trials, mean {self.task.report} {self.task.metric}"
+        width = max([0, *(len(row.plan) for row in self.rows)])
+        values = [f"{row.chosen.mean:.5g}" if row.chosen.report else "no result" for row in self.rows]
+        return "\n".join([head, *(f"  {r.plan:<{width}}  {v}" for r, v in zip(self.rows, values, strict=True))])
 
-    def _repr_html_(self) -> str:
-        return reprs.summary_html(self)
+    # One row per trial
 
     @functools.cached_property
     def trials(self) -> list[TrialRow]:

@@ -6,8 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from trainonce.report import numbers
 from trainonce.report.drawing import edges, style
-from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def role(summary: Summary, row: Row) -> str:
 
 def result(summary: Summary, outcome: Outcome) -> str:
     """Return the mean of an outcome and its deviation, to be read under the pointer."""
-    return style.typeset(sentences.mean_and_deviation(outcome, sentences.decimal_places(summary)))
+    return style.typeset(numbers.mean_and_deviation(outcome, numbers.decimal_places(summary)))
 
 
 def metric_label(summary: Summary) -> str:

@@ -7,11 +7,11 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
+from trainonce.report import numbers
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, labels, plans, style, titles
 from trainonce.report.drawing.labels import Box, Label
 from trainonce.report.drawing.style import COLOURS, MARKERS, NothingToDrawError
-from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _label(summary: Summary, row: Row, rows: Sequence[Row], low: float, high: fl
     """Return the plan's name and a note at its point; beyond the axis at its edge, with the value and an arrow."""
     mean = row.chosen.mean
     beyond = (
-        f"  {edges.number(mean, sentences.decimal_places(summary))} {'↑' if mean > high else '↓'}"
+        f"  {edges.number(mean, numbers.decimal_places(summary))} {'↑' if mean > high else '↓'}"
         if not low <= mean <= high
         else ""
     )

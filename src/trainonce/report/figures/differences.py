@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainonce.report import numbers
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, plans, style
 from trainonce.report.drawing.rows import mark_beyond, plan_rows, set_titles, set_width
 from trainonce.report.drawing.style import INK, NothingToDrawError
-from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
     found = [row.difference for row in rows if row.difference is not None]
     with plan_rows(axes, summary, rows, plans.seed_notes([d.seeds for d in found])) as axes:
         reach = _reach(summary, found)
-        decimals = sentences.decimal_places(summary)
+        decimals = numbers.decimal_places(summary)
         beyond = [_beyond(d, reach, decimals) for d in found]
         set_width(axes, -reach, reach, *zip(*beyond, strict=True))
         axes.axvspan(-summary.margin, summary.margin, color=INK, alpha=0.08, linewidth=0, gid="margin")
@@ -50,7 +50,7 @@ def differences(summary: Summary, axes: Axes | None = None) -> Figure:
             if -reach <= d.mean <= reach:
                 look = {"markersize": 7, "markerfacecolor": colour if d.seeds > 1 else "none"}
                 axes.plot([d.mean], [y], "o", color=colour, zorder=5, gid=f"difference {row.plan}", **look)  # type: ignore[arg-type]
-        margin = sentences.amount(summary.margin)
+        margin = numbers.amount(summary.margin)
         set_titles(
             axes,
             "Difference to the reference, on the same seeds",

@@ -7,11 +7,11 @@ import math
 from typing import TYPE_CHECKING
 
 from trainonce.extras import require
+from trainonce.report import numbers
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import labels, plans, style, titles, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import INK, NothingToDrawError
-from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def _write_cell(
     axes: Axes, summary: Summary, outcome: Outcome, at: tuple[float, float], chosen: bool, wide: float
 ) -> list[labels.Box]:
     """Write a cell's result where it fits, and return the box that labels must avoid."""
-    decimals = sentences.decimal_places(summary)
-    full = style.typeset(sentences.mean_and_deviation(outcome, decimals))
-    text = full if labels.text_width(full, 8.5) < wide - 6 else sentences.number(outcome.mean, decimals)
+    decimals = numbers.decimal_places(summary)
+    full = style.typeset(numbers.mean_and_deviation(outcome, decimals))
+    text = full if labels.text_width(full, 8.5) < wide - 6 else numbers.number(outcome.mean, decimals)
     half, (x, y) = labels.text_width(text, 8.5) / 2, labels.to_points(axes, *at)
     if 2 * half >= wide - 2:
         return []

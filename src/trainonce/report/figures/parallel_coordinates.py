@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from trainonce.report import numbers
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, labels, plans, style, ticks, titles, weight_space
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.rows import name_width
 from trainonce.report.drawing.style import COLOURS, INK, SMALL, NothingToDrawError
-from trainonce.study import sentences
 from trainonce.text import shorten
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _mark_beyond(
     place_result: Callable[[float], float],
 ) -> None:
     """Mark the results beyond their axis with an arrow, their number and the furthest."""
-    decimals = sentences.decimal_places(summary)
+    decimals = numbers.decimal_places(summary)
     for end, far in ((ends[0], [v for v in values if v < ends[0]]), (ends[1], [v for v in values if v > ends[1]])):
         if far:
             x, furthest = place_result(end), max(far, key=lambda v: abs(v - end))

@@ -6,12 +6,12 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
+from trainonce.report import numbers
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, labels, plans, style, titles, weight_space
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK, NothingToDrawError
-from trainonce.study import sentences
 from trainonce.study.intervals import standard_deviation
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def response_curve(summary: Summary, axes: Axes | None = None) -> Figure:
         raise NothingToDrawError("A response curve needs a set of fixed weights, such as a grid.")
     ends = {row.plan: [place[0] for place, _ in weight_space.ends(row)] for row in plans.rules(summary)}
     scale = LogScale([place[0] for _, _, place in choices] + [r for of_row in ends.values() for r in of_row])
-    decimals = sentences.decimal_places(summary)
+    decimals = numbers.decimal_places(summary)
     points = [(scale(place[0]), 0.0, row, o) for row, o, place in choices]
     for row in plans.rules(summary):
         logs = [scale(ratio) for ratio in ends[row.plan]]

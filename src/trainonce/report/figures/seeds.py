@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainonce.report import numbers
 from trainonce.report.catalogue import entry
 from trainonce.report.drawing import edges, plans, style
 from trainonce.report.drawing.rows import mark_beyond, plan_rows, set_titles, set_width
 from trainonce.report.drawing.style import NothingToDrawError
-from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ EDGE = 0.06  # of the axis, between the last dot and its end
 
 def _beyond(summary: Summary, outcome: Outcome, low: float, high: float) -> tuple[str, str]:
     """Return what to write left and right of the axis: seeds and mean beyond it, and how many seeds diverged."""
-    decimals = sentences.decimal_places(summary)
+    decimals = numbers.decimal_places(summary)
     texts = []
     for side, worse in ((-1, summary.task.sign > 0), (1, summary.task.sign < 0)):
         edge = low if side < 0 else high

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from trainonce.report import numbers
 from trainonce.report.catalogue import each_sweep, entry
 from trainonce.report.drawing import edges, labels, plans, style, sweeps, titles
 from trainonce.report.drawing.labels import Label
 from trainonce.report.drawing.log_axis import LogScale
 from trainonce.report.drawing.style import COLOURS, INK
-from trainonce.study import sentences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def sensitivity(summary: Summary, plan: str | None = None, axes: Axes | None = N
     """
     row = sweeps.find(summary, plan)
     found = [(value, o) for value, o in sweeps.values(row) if o.report]
-    scale, decimals = LogScale([value for value, _ in found]), sentences.decimal_places(summary)
+    scale, decimals = LogScale([value for value, _ in found]), numbers.decimal_places(summary)
     best = summary.reference.chosen if summary.reference else None
     with style.panel(axes) as axes:
         scale.apply(axes, "x")

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from trainonce.report.numbers import amount, interval, mean_and_deviation, spread_of
 from trainonce.study.intervals import Interval
 from trainonce.study.outcomes import Outcome
-from trainonce.study.sentences.numbers import amount, interval, mean_and_deviation, spread_of
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import pytest
 from _stores import balance, yoto
 from _toy import TASK
 
-from trainonce.study import Record, Summary, sentences
+from trainonce.report import table
+from trainonce.report.table import ratios_cell
+from trainonce.study import Record, Summary
 from trainonce.study.rules import Rule, fixed, key_of
-from trainonce.study.sentences.table import ratios_cell
 
 UNIFORM, BASE, GRID = fixed((1.0, 1.0)), fixed((1.0, 0.0)), fixed((1.0, 0.5))
 PLANS = {"grid": ("set", GRID), "uniform": ("fixed", UNIFORM), "base": ("fixed", BASE), "uw": ("peer", Rule("uw"))}
@@ -35,13 +36,13 @@ def test_a_plan_with_easier_seeds_does_not_rank_above_a_better_one():
     found = study(grid=HARD, uniform=easy)
     assert found.rows[1].chosen.mean > found.reference.chosen.mean
     assert [row.plan for row in found.ranked] == ["grid", "uniform"]
-    assert [line[0] for line in sentences.table(found)[1:]] == ["grid *", "uniform +"]
-    (note,) = sentences.notices(found)
+    assert [line[0] for line in table.cells(found)[1:]] == ["grid *", "uniform +"]
+    (note,) = table.notices(found)
     assert note == (
         "+ other seeds than grid, which has seeds 0 to 9: uniform has seeds 7 to 9. Plans are ranked by their "
         "difference to grid on the seeds that both have."
     )
-    assert "uniform has seeds 7 to 9" in sentences.text_table(found)
+    assert "uniform has seeds 7 to 9" in table.to_text(found)
 
 
 def test_without_a_grid_plans_are_ranked_with_the_one_that_has_most_seeds():
@@ -58,8 +59,8 @@ def test_a_plan_that_shares_no_seed_comes_last():
 
 def test_the_same_seeds_need_no_mark():
     found = study(grid=HARD, uniform=HARD)
-    assert sentences.notices(found) == []
-    assert not any("+" in line[0] for line in sentences.table(found))
+    assert table.notices(found) == []
+    assert not any("+" in line[0] for line in table.cells(found))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_the_same_seeds_need_no_mark():
 )
 def test_a_seed_that_is_far_from_the_others_is_named(values, outlier):
     found = study(uniform=dict(enumerate(values)), grid=dict(enumerate([0.7] * len(values))))
-    notes = sentences.notices(found)
+    notes = table.notices(found)
     assert bool(notes) is outlier
     if outlier:
         assert notes[0].startswith("uniform: seed ")
@@ -85,7 +86,7 @@ def test_a_seed_that_is_far_from_the_others_is_named(values, outlier):
 
 def test_two_outlying_seeds_do_not_hide_each_other():
     found = study(uniform={0: 0.7, 1: 0.72, 2: 0.68, 3: 35000.0, 4: 40000.0}, grid=dict.fromkeys(range(5), 0.7))
-    (note,) = sentences.notices(found)
+    (note,) = table.notices(found)
     assert note == (
         "uniform: seeds 3, 4 are outliers with 35000, 40000; the other seeds have 0.68 to 0.72. They decide the mean "
         "and the standard deviation."
@@ -96,7 +97,7 @@ def test_two_outlying_seeds_do_not_hide_each_other():
 def test_where_no_majority_agrees_nobody_knows_which_seed_is_the_outlier(values):
     found = study(uniform=dict(enumerate(values)), grid=dict.fromkeys(range(len(values)), 0.7))
     apart = ", ".join(f"{value:g}" for value in values)
-    assert sentences.notices(found) == [
+    assert table.notices(found) == [
         f"uniform: its seeds are far apart, with {apart}. The mean stands for none of them."
     ]
 
@@ -116,5 +117,5 @@ def test_ratios_are_shown_as_ranges_where_they_differ_over_the_seeds(coefficient
 
 
 def test_the_notes_have_the_ratios_of_each_rule():
-    notes = sentences.notes(study({0: (0.8, 0.2)}, yoto={0: 1.0}, balance={0: 1.0}, uniform={0: 1.0}))
+    notes = table.notes(study({0: (0.8, 0.2)}, yoto={0: 1.0}, balance={0: 1.0}, uniform={0: 1.0}))
     assert notes == [f"{plan} ends with the ratios a 1, b 0.25" for plan in ("yoto", "balance")]

@@ -2,7 +2,7 @@
 
 import re
 
-from trainonce.report.page import markup
+from trainonce.report import markup
 
 
 def cell(value):

@@ -1,26 +1,101 @@
-"""The sections of the page that are text and tables."""
+"""The whole page: one HTML file that needs no other file and no network; its sections of text and tables."""
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainonce.report.drawing import plans
-from trainonce.report.page import markup
-from trainonce.study import sentences
+from trainonce.report import export, headline, markup, numbers, table, trials
+from trainonce.report.drawing import plans, render
 from trainonce.study.plans import PLANS
 from trainonce.study.summary import MARGIN
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from trainonce.report.catalogue import Drawing
     from trainonce.study.summary import Row, Summary
+
+#: Content security policy: the page may not fetch anything.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(
+    summary: Summary,
+    content: Mapping[str, Any],
+    drawings: Sequence[Drawing],
+    lacking: Sequence[str],
+    pictures: str = "",
+) -> str:
+    """Return the whole page.
+
+    :param content: The data to embed; of very many trials, all but the trials, which are in ``summary.json``.
+    :param lacking: Why figures were left out, one sentence each.
+    :param pictures: The pictures that trials saved, as HTML.
+    """
+
+    def part(name: str, title: str, before: str, after: str = "") -> str:
+        mine = [drawing for drawing in drawings if drawing.part == name]
+        shown = [_figure(drawing, i == 0 and name == "comparison") for i, drawing in enumerate(mine)]
+        inside = before + (f'<div class="figures">{"".join(shown)}</div>' if shown else "") + after
+        return f'<section id="part-{name}"><h2>{title}</h2>{inside}</section>' if inside else ""
+
+    left_out = markup.paragraph(f"Left out: {' '.join(lacking)}" if lacking else "", "quiet")
+    body = [
+        opening(summary),
+        part("comparison", "The comparison", comparison(summary)),
+        part("ratios", "The ratios", ""),
+        part("losses", "The losses", ""),
+        part("pictures", "Pictures", pictures),
+        part("sensitivity", "Sensitivity", ""),
+        part("controls", "Controls", controls(summary)),
+        part("diagnostics", "Diagnostics", trials.health(summary), left_out),
+        part(
+            "protocol",
+            "How the study was run",
+            protocol(summary),
+            trials.all_trials(summary) + markup.paragraph(FILES, "quiet"),
+        ),
+    ]
+    data = content if len(summary.trials) <= trials.LISTED else {k: v for k, v in content.items() if k != "trials"}
+    title = f"{markup.escape(summary.task.name)}: ways to weigh losses compared"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{title}</title>\n<link rel="icon" href="data:,">\n<style>{_style()}</style></head>\n'
+        f"<body><main>\n{chr(10).join(filter(None, body))}\n</main>\n"
+        f'<script type="application/json" id="trainonce-data">{markup.script_data(export.to_json(data))}</script>\n'
+        "</body></html>\n"
+    )
+
+
+FILES = "Every figure is in figures/ as SVG and PNG; summary.json and trials.csv, beside this page, hold the numbers."
+
+
+def _figure(drawing: Drawing, first: bool) -> str:
+    still = f'<div class="still">{render.inline(drawing.svg, drawing.title)}</div>'
+    return (
+        f'<figure id="{drawing.name}"{" class=first" if first else ""}>{still}'
+        f"<figcaption>{markup.text(drawing.caption)}</figcaption></figure>"
+    )
+
+
+def _style() -> str:
+    return Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+
+
+# Sections
 
 
 def opening(summary: Summary) -> str:
     """Return the task, the answer in one sentence, and the evidence for it."""
     task = summary.task
     about = f" — {markup.escape(task.about)}" if task.about else ""
-    answer = markup.paragraph(sentences.sentence(summary), "answer")
-    evidence = markup.paragraph(sentences.evidence(summary), "evidence")
+    answer = markup.paragraph(headline.sentence(summary), "answer")
+    evidence = markup.paragraph(headline.evidence(summary), "evidence")
     return f"<header><h1><b>{markup.escape(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
 
 
@@ -46,10 +121,10 @@ def comparison(summary: Summary) -> str:
         )
     notes.append("Trainings: full trainings per seed, including pruned and failed ones; seconds: their time.")
     return (
-        markup.table(sentences.table(summary), "comparison of the plans", classes, ratios=["ratios"])
+        markup.table(table.cells(summary), "comparison of the plans", classes, ratios=["ratios"])
         + markup.paragraph(" ".join(notes), "quiet")
-        + "".join(markup.paragraph(notice) for notice in sentences.notices(summary))
-        + markup.paragraph(sentences.details(summary))
+        + "".join(markup.paragraph(notice) for notice in table.notices(summary))
+        + markup.paragraph(headline.details(summary))
         + _plans_without_result(summary)
     )
 
@@ -63,7 +138,7 @@ def _plans_without_result(summary: Summary) -> str:
 
 def controls(summary: Summary) -> str:
     """Return the table of the controls, each against the plan whose coefficients it uses."""
-    decimals = sentences.decimal_places(summary)
+    decimals = numbers.decimal_places(summary)
     rows = [row for row in summary.rows if row.kind == "control" and row.chosen.report]
     if not rows:
         return ""
@@ -71,8 +146,8 @@ def controls(summary: Summary) -> str:
     lines = [["control", "what it is", metric, "of the plan", "difference to it [95 %]"]]
     for row in rows:
         run = _run_of(summary, row)
-        difference = sentences.interval(summary.compare(row, run), decimals) if run else ""
-        result = sentences.mean_and_deviation(row.chosen, decimals)
+        difference = numbers.interval(summary.compare(row, run), decimals) if run else ""
+        result = numbers.mean_and_deviation(row.chosen, decimals)
         lines.append([row.plan, _about(row), result, run.plan if run else "", difference])
     read = (
         "If a control does as well as the plan whose coefficients it uses, then their values matter, and not that they "
@@ -87,71 +162,13 @@ def _run_of(summary: Summary, control: Row) -> Row | None:
     return next((row for row in plans.rules(summary) if row.chosen.rule == of), None)
 
 
-def health(summary: Summary) -> str:
-    """Return warnings by kind, failed trials with their errors, and diverged trials."""
-    trials = summary.trials
-    counts = Counter(warning for trial in trials if trial.last for warning in trial.record.warnings)
-    kinds: dict[str, list[tuple[str, int]]] = {}
-    for warning, count in counts.most_common():
-        kind = sentences.warning_kind(warning)
-        kinds.setdefault(kind, []).append((warning.removeprefix(f"{kind}: "), count))
-    parts = []
-    for kind, messages in kinds.items():
-        total = sum(
-            any(sentences.warning_kind(w) == kind for w in trial.record.warnings) for trial in trials if trial.last
-        )
-        shown = "".join(
-            f"<li>{markup.escape(message)} <span class=quiet>({_trials(n)})</span></li>" for message, n in messages[:3]
-        )
-        more = f"<li class=quiet>and {len(messages) - 3} more like these</li>" if len(messages) > 3 else ""
-        parts.append(f"<h3>{markup.escape(kind or 'Warning')}, {_trials(total)}</h3><ul>{shown}{more}</ul>")
-    failed = [trial for trial in trials if trial.record.status == "failed"]
-    if failed:
-        again = sum(not trial.last for trial in failed)
-        note = f" {again} of them ran again later." if again else ""
-        parts.append(
-            f"<h3>Failed, {_trials(len(failed))}</h3>" + markup.paragraph(f"They will run again.{note}", "quiet")
-        )
-        for trial in failed[:FAILED]:
-            error = trial.record.error or {}
-            title = f"{', '.join(trial.plans)}, {trial.record.rule.label}, seed {trial.record.seed}: "
-            title += f"{error.get('type', 'error')}: {error.get('message', 'the process ended')}"
-            parts.append(markup.details(title, f"<pre>{markup.escape(error.get('traceback') or 'no traceback')}</pre>"))
-        parts.append(_more(len(failed) - FAILED))
-    diverged = [trial for trial in trials if trial.record.status == "diverged" and trial.last]
-    if diverged:
-        named = diverged[:DIVERGED]
-        names = [f"{', '.join(t.plans)}, {t.record.rule.label}, seed {t.record.seed}" for t in named]
-        shown = "".join(f"<li>{markup.escape(name)}</li>" for name in names)
-        parts.append(
-            f"<h3>Diverged, {_trials(len(diverged))}</h3>"
-            + markup.paragraph("They ended with a metric that is not finite. It counts as their result.", "quiet")
-            + f"<ul>{shown}</ul>"
-            + _more(len(diverged) - DIVERGED)
-        )
-    return "".join(parts) or markup.paragraph("No warnings, no failures, no divergence.")
-
-
-FAILED, DIVERGED = 30, 200  # trials that are listed; the first ones come with their tracebacks
-
-
-def _more(count: int) -> str:
-    """Return how many of a list are not shown, if any."""
-    return markup.paragraph(f"And {_trials(count)} more, in trials.csv." if count > 0 else "", "quiet")
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
-
-
-def protocol(summary: Summary, unused: int) -> str:
+def protocol(summary: Summary) -> str:
     """Return how the study was run, so that a reader can judge and repeat it."""
-    task, trials = summary.task, summary.trials
-    records = [trial.record for trial in trials]
-    margin = f"{sentences.amount(summary.margin)}{f' {task.unit}' if task.unit else ''}"
+    task, records = summary.task, [trial.record for trial in summary.trials]
+    margin = f"{numbers.amount(summary.margin)}{f' {task.unit}' if task.unit else ''}"
     anchor = summary.anchor.plan if summary.anchor else "the reference"
     source = "given by the task" if task.margin is not None else f"{MARGIN:.0%} of the mean of {anchor}"
-    statuses = Counter(trial.record.status for trial in trials if trial.last)
+    statuses = Counter(trial.record.status for trial in summary.trials if trial.last)
     versions = Counter(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in records)
     facts: list[tuple[str, object]] = [
         ("terms", f"{task.terms[0]} (base), {', '.join(task.terms[1:])}"),
@@ -171,40 +188,16 @@ def protocol(summary: Summary, unused: int) -> str:
             "shown term by term, each without its coefficient; their sum is never compared, since coefficients differ",
         ),
     ]
-    if unused:
+    if unused := len(summary.records) - len(summary.trials):
         facts.append(
-            ("not used", f"{_trials(unused)} of other plans or of an earlier version of the task in the folder")
+            (
+                "not used",
+                f"{trials.count_trials(unused)} of other plans or of an earlier version of the task in the folder",
+            )
         )
     lines = [[row.plan, _about(row)] for row in summary.rows]
     table = markup.table([["plan", "what it is"], *lines], "the plans", words=True) if lines else ""
     return markup.definitions(facts) + table
-
-
-def all_trials(summary: Summary) -> str:
-    """Return the table of all trials, which opens on a click; of very many, the first."""
-    task, trials, decimals = summary.task, summary.trials, sentences.decimal_places(summary)
-    rows = [["plan", "rule", "seed", "status", task.select_key, task.report_key, "last ratios", "seconds"]]
-    for users, record, last in trials[:LISTED]:
-        values = [record.metrics.get(key) for key in (task.select_key, task.report_key)]
-        rows.append(
-            [
-                ", ".join(users),
-                record.rule.label,
-                str(record.seed),
-                record.status if last else f"{record.status}, ran again",
-                *("" if value is None else sentences.number(value, decimals) for value in values),
-                " : ".join(f"{ratio:.3g}" for ratio in record.ratios),
-                f"{record.seconds:.1f}",
-            ]
-        )
-    of = f"{LISTED:,} of {len(trials):,}" if len(trials) > LISTED else str(len(trials))
-    table = markup.details(f"All trials ({of})", markup.table(rows, "all trials", words=True))
-    return (
-        table + f'<p class="{"quiet" if len(trials) > LISTED else "on-paper"}">All trials are listed in trials.csv.</p>'
-    )
-
-
-LISTED = 1000  # trials on the page, in the table and in its data
 
 
 def _about(row: Row) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainonce.study.sentences.outliers import far_seeds, half_width
+from trainonce.report.table import far_seeds, half_width
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5])

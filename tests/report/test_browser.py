@@ -10,8 +10,7 @@ import pytest
 
 from trainonce import report
 from trainonce.report.drawing import render
-from trainonce.report.page import sections
-from trainonce.report.page.stylesheet import CSS
+from trainonce.report.page import _style, comparison
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -139,9 +138,9 @@ SIGHT = """<script>addEventListener("load", () => { const data = document.create
 
 def test_the_ratios_of_the_table_are_in_sight(hard, tmp_path):
     names = ["twelve terms", "five terms", "other seeds", "outlier of a rule", "outlier of a grid point"]
-    tables = "".join(sections.comparison(hard(name)) for name in names)
+    tables = "".join(comparison(hard(name)) for name in names)
     page = tmp_path / "tables.html"
-    page.write_text(f'<meta charset="utf-8"><style>{CSS}</style><main>{tables}</main>{SIGHT}', encoding="utf-8")
+    page.write_text(f'<meta charset="utf-8"><style>{_style()}</style><main>{tables}</main>{SIGHT}', encoding="utf-8")
     state, console, _ = browse(tmp_path, page, 1200)
     assert console == []
     (found,) = re.findall(r'<pre class="measured">(.*?)</pre>', state, re.DOTALL)

@@ -13,8 +13,8 @@ import pytest
 from _stores import yoto
 
 from trainonce import report
+from trainonce.report import pictures
 from trainonce.report.drawing import plans, render
-from trainonce.report.page import pictures
 from trainonce.study import Summary
 from trainonce.study.rules import fixed
 from trainonce.study.store import Store

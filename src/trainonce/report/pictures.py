@@ -10,9 +10,9 @@ import base64
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.report import markup, numbers
 from trainonce.report.drawing import plans
-from trainonce.report.page import markup
-from trainonce.study import layout, sentences
+from trainonce.study import layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,7 +133,7 @@ def png_size(content: bytes) -> tuple[int, int]:
 
     >>> png_size(b"GIF89a")
     Traceback (most recent call last):
-    trainonce.report.page.pictures.UnusableError: it is not a PNG file
+    trainonce.report.pictures.UnusableError: it is not a PNG file
     """
     if not content.startswith(SIGNATURE):
         raise UnusableError("it is not a PNG file")
@@ -154,7 +154,7 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 def _title(summary: Summary, row: Row, record: Record) -> str:
     task, plan = summary.task, row.plan if row is not summary.reference else f"best of {row.plan}"
-    value = sentences.number(record.metrics[task.report_key], sentences.decimal_places(summary))
+    value = numbers.number(record.metrics[task.report_key], numbers.decimal_places(summary))
     unit = f" {task.unit}" if task.unit else ""
     return f"{plan}, {record.rule.label}, seed {record.seed}: {task.report} {task.metric} {value}{unit}"
 

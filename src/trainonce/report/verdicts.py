@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.report.numbers import (
+    count_seeds,
+    decimal_places,
+    decimals_for,
+    interval,
+    mean_and_deviation,
+    missing_seeds,
+    unit_of,
+)
 from trainonce.study.outcomes import common_seeds
-from trainonce.study.sentences.names import count_seeds, missing_seeds, unit_of
-from trainonce.study.sentences.numbers import decimal_places, decimals_for, interval, mean_and_deviation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

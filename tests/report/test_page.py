@@ -5,7 +5,8 @@ import re
 
 from _pages import Page, html_text
 
-from trainonce.study import Summary, sentences
+from trainonce.report import headline, table
+from trainonce.study import Summary
 
 
 def test_whatever_the_user_gave_is_text(written):
@@ -51,11 +52,11 @@ def test_warnings_failures_and_divergence_are_listed(written):
 def test_the_table_of_the_page_is_that_of_the_summary(written):
     text = (written / "report.html").read_text(encoding="utf-8")
     summary = Summary.read(written)
-    for row in sentences.table(summary):
+    for row in table.cells(summary):
         for cell in row:
             assert html_text(cell) in text
     assert text.count('<tr class="rule">') == 1
-    assert html_text(sentences.evidence(summary)) in text
+    assert html_text(headline.evidence(summary)) in text
 
 
 def test_every_figure_is_there_twice(written):

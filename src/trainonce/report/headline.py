@@ -1,22 +1,14 @@
-"""The answer of a study in words: what one training gives, and whether a search gives more."""
+"""The answer of a study in words: what one training gives, whether a search gives more, and how sure that is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.report.numbers import amount, count_seeds, decimal_places, interval, missing_seeds, times, unit_of
+from trainonce.report.verdicts import Pair, case_of, is_same, value_of
+from trainonce.study.intervals import smallest_p
 from trainonce.study.outcomes import common_seeds
-from trainonce.study.plans import SEARCHES, SINGLE
-from trainonce.study.sentences.names import (
-    base_name,
-    count_seeds,
-    metric_of,
-    missing_seeds,
-    missing_trainings,
-    points_of,
-    subject_of,
-)
-from trainonce.study.sentences.numbers import times
-from trainonce.study.sentences.pair import Pair, case_of, value_of
+from trainonce.study.plans import PLANS, SEARCHES, SINGLE
 
 if TYPE_CHECKING:
     from trainonce.study.summary import Row, Summary
@@ -145,3 +137,136 @@ FOLLOWS = {
     "one same seed": "{Row} {have} {value}.",
     "no seed": "{Row} {have} {value}, on other seeds, which decides nothing.",
 }
+
+
+# The evidence
+
+MORE_SEEDS = "use --seeds 5 or more before relying on the difference"
+
+
+def details(summary: Summary) -> str:
+    """How many points of the grid did better than the first rule, and what it takes to find one."""
+    ours, reference = summary.first_rule, summary.reference
+    if ours is None or reference is None or ours.beaten_by is None:
+        return ""
+    n, task = summary.reference_size, summary.task
+    same = ours.chosen.ended == reference.chosen.ended
+    where = task.report if same else f"{task.report}, on the seeds that both have,"
+    text = (
+        f"The best {base_name(reference.plan)} point is the one that is best on {task.select}; {ours.beaten_by} of the "
+        f"{n} did better on {where} than {rule_name(ours)}"
+    )
+    expected = summary.expected_trainings(ours)
+    if expected is None:
+        return f"{text}."
+    return f"{text}: tried in random order, it takes {expected:.1f} trainings on average to find one."
+
+
+def evidence(summary: Summary) -> str:
+    """How much the seeds allow to say: the differences behind the sentence, with their intervals."""
+    search, best, ours = summary.best_search, summary.best_single, summary.first_rule
+    if search is None:
+        return ""
+    rows = [row for row in (best, None if ours is best else ours) if row is not None]
+    pairs = [(row, search) for row in rows]
+    pairs += [(ours, best)] if ours is not None and best is not None and ours is not best else []
+    seeds = [n for one, other in pairs if (n := len(common_seeds(one.chosen, other.chosen)))]
+    if not seeds:
+        return ""
+    if max(seeds) < 2:
+        return f"One seed says nothing about the spread: {MORE_SEEDS}."
+    mixed = len({row.seeds for row in (*rows, search)}) > 1
+    found = [_difference(summary, one, other, mixed) for one, other in pairs if common_seeds(one.chosen, other.chosen)]
+    lost = "Where seeds have diverged, the difference on the others decides nothing. "
+    before = lost if any(row.chosen.lost for row in (*rows, search)) else ""
+    fewest = min(n for n in seeds if n > 1)
+    p = smallest_p(fewest)
+    caution = f" With {fewest} seeds an exact paired test cannot go below p = {p:.3g}." if p > 0.05 else ""
+    return (
+        f"{before}Differences on the same seeds with 95 % intervals, positive where the first is better; the margin is "
+        f"{amount(summary.margin)}{unit_of(summary)}: {'; '.join(found)}.{caution}"
+    )
+
+
+def _difference(summary: Summary, one: Row, other: Row, mixed: bool) -> str:
+    names = [f"best {base_name(row.plan)} point" if row.kind == "set" else row.plan for row in (one, other)]
+    text, found = f"{names[0]} - {names[1]}", summary.compare(one, other)
+    if found is None or is_same(one, other):
+        return f"{text}: the same trials"
+    seeds = f" on {count_seeds(found.seeds)}" if mixed else ""
+    spread = "all seeds alike, " if found.seeds > 1 and not found.has_spread else ""
+    verdict = summary.verdict(one, other) or "one seed"
+    return f"{text} {interval(found, decimal_places(summary))}{seeds}, {spread}{verdict}"
+
+
+# What the sentences call things
+
+
+class Subject(NamedTuple):
+    """What a sentence is about, and the verbs that go with it."""
+
+    name: str
+    do: str
+    have: str
+    be: str
+
+    def __str__(self) -> str:
+        return self.name[0].upper() + self.name[1:]
+
+
+#: What the rules of this package are called.
+RULES = {"CompositeLoss": "the paper's rule", "BalancedLoss": "gradient balance"}
+
+
+def rule_name(row: Row | None) -> str:
+    """Return what the rule of a plan is called."""
+    rule = None if row is None else row.chosen.rule
+    return "a rule" if rule is None else RULES.get(rule.name, rule.name.rpartition(":")[2])
+
+
+def subject_of(summary: Summary, row: Row) -> Subject:
+    name = base_name(row.plan)
+    plural, single = ("do", "have", "are"), ("does", "has", "is")
+    if row.kind == "rule":
+        return Subject(_one_run(summary, row), *single)
+    if row.kind == "peer":
+        return Subject(f"{PLANS[name].about.partition(' (')[0]} ({row.plan})", *single)
+    if name == "uniform":
+        return Subject("equal weights", *plural)
+    if name == "base":
+        return Subject("the base term alone", *single)
+    return Subject(f"the fixed weights {row.chosen.label}", *plural)
+
+
+def _one_run(summary: Summary, row: Row) -> str:
+    """Name a rule's training, with the plan where several have the same rule."""
+    name = rule_name(row)
+    alike = [other for other in summary.rows if other.kind == "rule" and rule_name(other) == name]
+    return f"one run of {name}" + (f" ({row.plan})" if len(alike) > 1 else "")
+
+
+def metric_of(summary: Summary) -> str:
+    """What a value is a value of."""
+    return f"{summary.task.report} {summary.task.metric}"
+
+
+def points_of(summary: Summary, search: Row) -> str:
+    """A search by what it has tried: the points of a set that have an outcome, or the trials of each seed."""
+    name = base_name(search.plan)
+    if sum(base_name(row.plan) == name for row in summary.rows) > 1:
+        name = search.plan
+    if search.kind == "search":
+        return f"the best of {sum(search.counts.values()) // len(search.seeds)} {name} trials"
+    return f"the best of {sum(bool(o.ended) for o in search.outcomes)} {name} points"
+
+
+def base_name(plan: str) -> str:
+    """A plan's name without its settings; the grids are all grids."""
+    name = plan.partition("(")[0]
+    return "grid" if name.startswith("grid") else name
+
+
+def missing_trainings(search: Row) -> str:
+    """What is missing of a search."""
+    lacking, asked = search.lacking, sum(search.counts.values())
+    return f" ({lacking} of its {asked} trainings {'is' if lacking == 1 else 'are'} missing)" if lacking else ""

@@ -1,26 +1,27 @@
-"""The table of a comparison as text, and the notes below it."""
+"""The table of a comparison as text, the notes below it, and the whole answer that a terminal shows."""
 
 from __future__ import annotations
 
 import statistics
+import textwrap
 from typing import TYPE_CHECKING
 
-from trainonce.study.plans import SINGLE
-from trainonce.study.sentences.names import missing_seeds
-from trainonce.study.sentences.numbers import (
+from trainonce.report import headline
+from trainonce.report.numbers import (
     amount,
     decimal_places,
     interval,
     mean_and_deviation,
+    missing_seeds,
     number,
     spread_of,
     times,
 )
-from trainonce.study.sentences.outliers import far_seeds, half_width
+from trainonce.study.plans import SINGLE
 from trainonce.text import display_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trainonce.study.summary import Outcome, Row, Summary
 
@@ -28,9 +29,24 @@ REFERENCE, OTHER_SEEDS = " *", " +"  # marks behind the names of plans
 APART = 1.1  # ratios that differ over seeds by more than this factor are shown as a range
 
 
-def text_table(summary: Summary) -> str:
-    """The table for a terminal: the columns that answer, aligned."""
-    rows = [row[:5] for row in table(summary)]
+def text(summary: Summary) -> str:
+    """Return what a study found as the command prints it: the table, the answer, and the evidence for it.
+
+    >>> from trainonce.study import Summary
+    >>> task = {"name": "toy", "terms": ["a", "b"], "metric": "score", "direction": "maximize", "select": "validation"}
+    >>> task |= {"report": "test", "unit": "", "margin": None, "about": "", "settings": {}, "identity": "0"}
+    >>> print(text(Summary({"task": task, "plans": []}, [])))
+    plan  test score  difference [95 %]  beaten by  trainings
+    <BLANKLINE>
+    There is no run of a rule: add the plan yoto or balance.
+    """
+    answer = (headline.sentence(summary), headline.evidence(summary), headline.details(summary))
+    return "\n\n".join([to_text(summary), *(textwrap.fill(part, 100) for part in answer if part)])
+
+
+def to_text(summary: Summary) -> str:
+    """Return the table for a terminal: the columns that answer, aligned, and the notes."""
+    rows = [row[:5] for row in cells(summary)]
     widths = [max(display_width(row[i]) for row in rows) for i in range(5)]
     lines = [
         "  ".join(
@@ -44,8 +60,8 @@ def text_table(summary: Summary) -> str:
     return "\n".join(line.rstrip() for line in [*lines, *notes(summary)])
 
 
-def table(summary: Summary) -> list[list[str]]:
-    """The rows of the comparison as text, best first, the head included."""
+def cells(summary: Summary) -> list[list[str]]:
+    """Return the rows of the comparison as text, best first, the head included."""
     task, decimals = summary.task, decimal_places(summary)
     metric = f"{task.metric}, {task.unit}" if task.unit else task.metric
     head = ["plan", f"{task.report} {metric}", "difference [95 %]", "beaten by", "trainings", "seconds"]
@@ -82,10 +98,6 @@ def _range(values: Sequence[float]) -> str:
     if high > APART * low:
         return f"{low:.2g} to {high:.2g}"
     return f"{statistics.median(values):.3g}"
-
-
-def ratios_line(ratios: Sequence[float], terms: Sequence[str]) -> str:
-    return f"ratios: {name_ratios(ratios, terms)}"
 
 
 def name_ratios(ratios: Sequence[float], terms: Sequence[str]) -> str:
@@ -178,11 +190,46 @@ def _seeds(seeds: Iterable[int]) -> str:
     return f"seed{'s' * (len(different) > 1)} {shown}"
 
 
-def warning_kind(warning: str) -> str:
-    """The kind that a recorded warning begins with, as in ``"Settled: the weights ..."``; nothing if it has none.
+# Seeds far from the others
 
-    >>> warning_kind("Settled: at 0.1 of the steps"), warning_kind("The weights were not finite: some loss was not.")
-    ('Settled', '')
+FAR = 20  # times the usual width: in less than 1 % of plans with normally distributed results
+FAR_ALONE = 200  # the same where there are not two other results to tell the usual width
+
+
+def far_seeds(values: Mapping[int, float], other_widths: Sequence[float], margin: float) -> list[int] | None:
+    """The seeds far from the median, which is near most of them; all where they are two halves far apart; else None.
+
+    :param other_widths: The :func:`half_width` of other results of the study.
+    :param margin: Differences up to this are small in any case.
+
+    >>> far_seeds({0: 0.7, 1: 0.72, 2: 0.68, 3: 35000.0, 4: 40000.0}, [0.05, 0.04], 0.01)
+    [3, 4]
+    >>> far_seeds({0: 0.7, 1: 0.72, 2: 0.75}, [0.05, 0.04], 0.01)
     """
-    first = warning.partition(" ")[0]
-    return first.removesuffix(":") if first.endswith(":") else ""
+    if len(values) < 2:
+        return None
+    usual = max(statistics.median(other_widths) if other_widths else 0.0, margin)
+    limit, own = FAR if len(other_widths) > 1 else FAR_ALONE, half_width(values.values())
+    if len(values) % 2 == 0 and _are_apart(sorted(values.values()), limit, usual):
+        return sorted(values)
+    middle = statistics.median(values.values())
+    far = [seed for seed, value in values.items() if abs(value - middle) > limit * max(own, usual)]
+    return far or None
+
+
+def _are_apart(ordered: Sequence[float], limit: float, usual: float) -> bool:
+    """Whether the gap between the lower and the upper half is far wider than both, and than what is usual."""
+    lower, upper = ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+    widest = max(lower[-1] - lower[0], upper[-1] - upper[0], usual)
+    return widest > 0 and upper[0] - lower[-1] > limit * widest
+
+
+def half_width(values: Iterable[float]) -> float:
+    """The width of the narrowest range that holds more than half of the values; outliers do not widen it.
+
+    >>> half_width([1.0, 1.5, 2.25, 90.0, 80.0])
+    1.25
+    """
+    ordered = sorted(values)
+    half = len(ordered) // 2 + 1
+    return min(high - low for low, high in zip(ordered, ordered[half - 1 :], strict=False))

@@ -118,3 +118,20 @@ def _fewer(size: float, decimals: int) -> int:
 def _decimals(size: float) -> int:
     """How many decimals show two digits of a number."""
     return max(0, 1 - math.floor(math.log10(size))) if 0 < size < math.inf else 1
+
+
+def unit_of(summary: Summary) -> str:
+    return f" {summary.task.unit}" if summary.task.unit else ""
+
+
+def count_seeds(seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def missing_seeds(outcome: Outcome) -> str:
+    """Which seeds have no result, in brackets; nothing where all have."""
+    parts = [f"diverged in {outcome.diverged} of {outcome.wanted} seeds"] if outcome.diverged else []
+    parts += [f"{len(outcome.left_out)} of {outcome.wanted} seeds left out"] if outcome.left_out else []
+    missing = outcome.wanted - len(outcome.report) - outcome.diverged - len(outcome.left_out)
+    parts += [f"{missing} of {outcome.wanted} seeds missing"] if missing else []
+    return f" ({', '.join(parts)})" if parts else ""

@@ -9,7 +9,8 @@ from _stores import yoto
 from _toy import MARGIN, TASK
 from scipy import stats
 
-from trainonce.study import Record, Summary, sentences
+from trainonce.report import headline, table
+from trainonce.study import Record, Summary
 from trainonce.study.rules import Rule, fixed, key_of
 from trainonce.study.search import Search
 
@@ -148,7 +149,7 @@ def test_the_headline_tells_the_planted_truth(truth, direction):
     levels, best, verdict = TRUTHS[truth]
     planted = plant(levels, twist=NOISY.get(truth, 0.05))
     found = summarize(planted, direction)
-    text = sentences.sentence(found)
+    text = headline.sentence(found)
     assert re.sub(RESULT, "N", text) == SAYS[truth]
     of_plan = {name: chosen(name, points) for name, points in planted.items()}
     search = max((name for name in of_plan if name not in SINGLE), key=lambda n: np.mean(list(of_plan[n].values())))
@@ -170,16 +171,16 @@ def test_equal_weights_that_are_the_best_point_of_the_grid_need_no_comparison():
     planted = plant({"yoto": 88, "uniform": 90, "grid(0.1,0.5,1)": [80, 89, 90]})
     planted["grid(0.1,0.5,1)"][2] = planted["uniform"][0]
     found = summarize(planted)
-    assert sentences.sentence(found) == (
+    assert headline.sentence(found) == (
         "Equal weights are the best of 3 grid points here, so you need not search: test score 89.98 +- 0.25 %. One run "
         "of the paper's rule is worse: 88.02 +- 0.25 %."
     )
-    assert "uniform - best grid point: the same trials; yoto - best grid point -1.9" in sentences.evidence(found)
+    assert "uniform - best grid point: the same trials; yoto - best grid point -1.9" in headline.evidence(found)
 
 
 def test_one_seed_decides_nothing_even_if_equal_weights_are_the_best_point():
     planted = {"yoto": [{0: 85.0}], "uniform": [{0: 90.0}], "grid(0.1,0.5,1)": [{0: 89.0}, {0: 70.0}, {0: 90.0}]}
-    assert sentences.sentence(summarize(planted)) == (
+    assert headline.sentence(summarize(planted)) == (
         "One seed decides nothing: equal weights are the best of 3 grid points, with test score 90.0 %. One run of "
         "the paper's rule has 85.0 %."
     )
@@ -188,12 +189,12 @@ def test_one_seed_decides_nothing_even_if_equal_weights_are_the_best_point():
 def test_a_grid_that_is_not_complete_does_not_say_that_you_need_not_search():
     planted = plant({"yoto": 85, "uniform": 90})
     same = planted | {"grid(0.1,0.5,1)": [{}, {}, planted["uniform"][0]]}
-    assert sentences.sentence(summarize(same)) == (
+    assert headline.sentence(summarize(same)) == (
         "Equal weights are the best of 1 grid points so far: test score 89.98 +- 0.25 % (10 of its 15 trainings are "
         "missing). One run of the paper's rule is worse: 85.02 +- 0.25 %."
     )
     other = planted | {"grid": [plant({"grid": 90})["grid"][0], {}, {}]}
-    assert sentences.sentence(summarize(other)) == (
+    assert headline.sentence(summarize(other)) == (
         "Equal weights do as well as the best of 1 grid points so far: test score 89.98 +- 0.25 %, against 90.02 +- "
         "0.25 % (10 of its 15 trainings are missing). One run of the paper's rule is worse: 85.02 +- 0.25 %."
     )
@@ -202,7 +203,7 @@ def test_a_grid_that_is_not_complete_does_not_say_that_you_need_not_search():
 def test_another_search_that_is_not_complete_is_named():
     planted = plant({"yoto": 85, "uniform": 90, "grid": [80, 90, 70], "tpe": [70, 60]})
     del planted["tpe"][1][4]
-    assert sentences.sentence(summarize(planted)).startswith(
+    assert headline.sentence(summarize(planted)).startswith(
         "Equal weights do as well as the best of 3 grid points so far, without all of tpe: test score 8"
     )
 
@@ -223,7 +224,7 @@ def test_numbers_are_those_of_the_seeds_that_both_have():
     planted = {"yoto": [learned], "uw": [shift(2, (0, 1, 2))], "grid": [HARD, shift(-2), shift(-3)]}
     assert independent_verdict(planted["uw"][0], HARD) == "better"
     assert independent_verdict(learned, planted["uw"][0]) == "worse"
-    assert sentences.sentence(summarize(planted)) == (
+    assert headline.sentence(summarize(planted)) == (
         "Uncertainty weighting (uw) does better than the best of 3 grid points here: test score 72.51 +- 0.51 %, "
         "against 70.50 +- 0.50 % at 3 times the cost, on the 3 seeds that both have. One run of the paper's rule is "
         "worse: 65.50 +- 0.50 % on the same 3 seeds."
@@ -234,7 +235,7 @@ def test_the_learned_weights_are_compared_on_their_seeds():
     planted = {"yoto": [{s: HARD[s] - 2 for s in (5, 6, 7)}], "uniform": [shift(0)]}
     planted |= {"grid": [HARD, shift(-1), shift(-3)]}
     assert independent_verdict(planted["yoto"][0], planted["uniform"][0]) == "worse"
-    assert sentences.sentence(summarize(planted)) == (
+    assert headline.sentence(summarize(planted)) == (
         "Equal weights do as well as the best of 3 grid points here, so you need not search: test score 84 +- 11 %, "
         "against 84 +- 11 % at 3 times the cost. One run of the paper's rule is worse: 91.0 +- 1.0 %, against 93.1 +- "
         "1.0 %, on the 3 seeds that both have."
@@ -243,7 +244,7 @@ def test_the_learned_weights_are_compared_on_their_seeds():
 
 def test_one_common_seed_decides_nothing():
     planted = {"yoto": [shift(1, (6, 7))], "grid": [{7: 93.0, 3: 90.0}, shift(-9, (7, 3)), shift(-8, (7, 3))]}
-    assert sentences.sentence(summarize(planted)) == (
+    assert headline.sentence(summarize(planted)) == (
         "One seed decides nothing: one run of the paper's rule has test score 95.1 %, the best of 3 grid points 93.0 "
         "% at 3 times the cost, on the one seed that both have."
     )
@@ -252,14 +253,14 @@ def test_one_common_seed_decides_nothing():
 def test_without_a_common_seed_nothing_is_decided():
     easy = {10: 95.0, 11: 96.0, 12: 95.5}
     found = summarize({"yoto": [easy], "grid": [HARD, shift(-2), shift(-3)]})
-    assert sentences.sentence(found) == (
+    assert headline.sentence(found) == (
         "No seed is common to one run of the paper's rule (test score 95.5 +- 0.5 %) and the best of 3 grid points "
         "(83.9 +- 11.2 % at 3 times the cost), so nothing is decided."
     )
-    assert sentences.evidence(found) == sentences.details(found) == ""
+    assert headline.evidence(found) == headline.details(found) == ""
     assert found.first_rule.beaten_by is None
     both = summarize({"yoto": [easy], "uniform": [shift(0)], "grid": [HARD, shift(-2), shift(-3)]})
-    assert sentences.sentence(both).endswith(
+    assert headline.sentence(both).endswith(
         "One run of the paper's rule has 95.5 +- 0.5 %, on other seeds, which decides nothing."
     )
     assert both.best_single.plan == "uniform"  # though the seeds of the other are easier
@@ -274,8 +275,8 @@ def test_a_plan_with_few_seeds_does_not_decide_which_single_training_is_best(oth
     found = summarize(planted)
     assert found.best_single.plan == "yoto"
     assert independent_verdict(learned, HARD) == "better"
-    assert sentences.sentence(found).startswith("One run of the paper's rule does better than the best of 3 grid poin")
-    assert sentences.notices(found)[-1] == (
+    assert headline.sentence(found).startswith("One run of the paper's rule does better than the best of 3 grid poin")
+    assert table.notices(found)[-1] == (
         "uw has too few seeds in common with the others (seed 0) to be the best single training."
     )
 
@@ -284,7 +285,7 @@ def test_a_search_with_few_seeds_is_not_the_best_search():
     planted = {"yoto": [shift(-5)], "tpe": [{0: 99.0}, {0: 98.0}], "grid": [HARD, shift(-2), shift(-3)]}
     found = summarize(planted)
     assert found.best_search.plan == "grid"
-    assert "tpe has too few seeds in common with the others (seed 0) to be the best search." in sentences.notices(found)
+    assert "tpe has too few seeds in common with the others (seed 0) to be the best search." in table.notices(found)
 
 
 # No spread, and differences that rounding hides
@@ -295,18 +296,18 @@ def test_results_that_are_equal_in_every_seed_are_as_good():
     planted = {"yoto": [same], "uw": [same], "grid": [same, shift(-9, same), shift(-8, same)]}
     found = summarize(planted)
     assert found.verdict(found.first_rule) == "not worse"
-    assert sentences.sentence(found) == (
+    assert headline.sentence(found) == (
         "One run of the paper's rule does exactly as well as the best of 3 grid points in each of 3 seeds: test score "
         "90.0 +- 1.0 %, against 90.0 +- 1.0 % at 3 times the cost."
     )
-    assert "yoto - best grid point +0.0 [+0.0, +0.0], all seeds alike, not worse" in sentences.evidence(found)
+    assert "yoto - best grid point +0.0 [+0.0, +0.0], all seeds alike, not worse" in headline.evidence(found)
 
 
 @pytest.mark.parametrize(("peer", "word", "gap"), [(95.0, "ahead of", "10.0"), (84.0, "behind", "1.0")])
 def test_the_same_difference_in_every_seed_says_who_is_ahead(peer, word, gap):
     alike = [dict.fromkeys(range(3), v) for v in (80.0, peer, 70.0, 85.0)]
     found = summarize({"yoto": alike[:1], "uw": alike[1:2], "grid": [alike[2], alike[3], alike[2]]})
-    assert sentences.sentence(found) == (
+    assert headline.sentence(found) == (
         f"Uncertainty weighting (uw), the best single training, is {word} the best of 3 grid points by the same {gap} "
         f"% in each of 3 seeds, which says nothing of the spread: test score {peer} +- 0.0 %, against 85.0 +- 0.0 % at "
         f"3 times the cost. One run of the paper's rule is behind by the same {peer - 80} % in each of 3 seeds: 80.0 "
@@ -319,7 +320,7 @@ def test_a_difference_that_rounding_hides_is_shown():
     ours = {s: v + 0.05 + 0.001 * np.cos(3 * s) for s, v in base.items()}
     grid = [base, *({s: v - down for s, v in base.items()} for down in (10, 20))]
     assert independent_verdict(ours, base, 0.01) == "better"
-    assert sentences.sentence(summarize({"yoto": [ours], "grid": grid}, margin=0.01)) == (
+    assert headline.sentence(summarize({"yoto": [ours], "grid": grid}, margin=0.01)) == (
         "One run of the paper's rule does better than the best of 3 grid points here: test score 82.3 +- 6.8 %, "
         "against 82.3 +- 6.8 % at 3 times the cost, a difference of +0.0502 %."
     )
@@ -330,14 +331,14 @@ def test_a_difference_that_rounding_hides_is_shown():
 
 def test_noise_that_hides_the_difference_is_called_so():
     found = study({"yoto": 86, "uniform": 90.5, "grid": [80, 90, 70]}, twist=2.0)
-    assert re.sub(RESULT, "N", sentences.sentence(found)) == (
+    assert re.sub(RESULT, "N", headline.sentence(found)) == (
         "5 seeds cannot tell equal weights, the best single training, from the best of 3 grid points: test score N, "
         "against N at 3 times the cost. One run of the paper's rule has N, too close to call."
     )
 
 
 def test_one_seed_decides_nothing():
-    text = sentences.sentence(study({"yoto": 88, "uniform": 90, "grid": [80, 92, 70]}, noise=[0.0]))
+    text = headline.sentence(study({"yoto": 88, "uniform": 90, "grid": [80, 92, 70]}, noise=[0.0]))
     assert text.startswith("One seed decides nothing: equal weights have test score 90")
 
 
@@ -349,18 +350,18 @@ def test_one_seed_decides_nothing():
     ],
 )
 def test_every_single_training_has_a_name(levels, starts):
-    text = sentences.sentence(study(levels))
+    text = headline.sentence(study(levels))
     assert text.startswith(starts)
     assert text.endswith("There is no run of a rule: add the plan yoto or balance.")
 
 
 def test_a_second_run_of_a_rule_goes_by_its_plan():
-    text = sentences.sentence(study({"yoto": 80, "yoto(init=1)": 85, "grid": [80, 90, 70]}))
+    text = headline.sentence(study({"yoto": 80, "yoto(init=1)": 85, "grid": [80, 90, 70]}))
     assert "and one run of the paper's rule (yoto(init=1)), the best single training, test score 84.98" in text
     assert "One run of the paper's rule (yoto) is worse: 80.0" in text
 
 
 def test_without_a_search_the_best_single_training_is_named():
-    text = sentences.sentence(study({"yoto": 88, "uniform": 90}))
+    text = headline.sentence(study({"yoto": 88, "uniform": 90}))
     assert text.startswith("Equal weights, the best of the single trainings, have test score 89.98")
     assert "There is no grid to compare with: add the plan grid. One run of the paper's rule is worse: 88" in text
