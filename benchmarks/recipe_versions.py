@@ -12,14 +12,13 @@ change is one of names, speed, messages or pictures.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from trainonce.recipes import RECIPES, load
-from trainonce.study.identity import Describer, code_of
+from trainonce.study.identity import digest, file_of, hashes_of
 
 FILE = Path(__file__).parents[1] / "tests" / "recipes" / "versions.json"
 
@@ -40,15 +39,10 @@ def current() -> dict[str, dict[str, Any]]:
     """The versions of the recipes that have one, each with a hash of all its code."""
     tasks = {name: load(name) for name in RECIPES}
     return {
-        name: {"version": task.version, "code": digest(code_of(task.function, Describer()))}
+        name: {"version": task.version, "code": digest(hashes_of(file_of(task.function)))}
         for name, task in tasks.items()
         if task.version is not None
     }
-
-
-def digest(content: Any) -> str:
-    """A short name for JSON data."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -10,17 +10,16 @@ trials/KEY/history.jsonl keeps about a hundred steps and the last one: enough fo
 plan ``final``. The plan ``replay`` needs every step and refuses such a history.
 
 ``rekey`` (a folder or a packed file, in place) gives every trial the key that today's code computes, so that a study
-goes on from its records. It takes the task's settings from the records and defaults for settings that are new. Use it
-only where today's code would find the same results. It changes nothing if any record does not have the key that the
-rules of its time gave it. A folder may also hold trials of other settings of the task, which its study does not use:
-with ``--leave-others`` they stay as they are.
+goes on from its records; the numbers stay what they are. It takes the task's settings from the records and defaults for
+settings that are new. Use it only where today's code would find the same results. It changes nothing if any record does
+not have the key of its content. A folder may also hold trials of other settings of the task, which its study does not
+use: with ``--leave-others`` they stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import io
 import json
 import lzma
@@ -33,15 +32,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.cli import load_task
-from trainonce.study import layout, plans
-from trainonce.study.peers import PEERS
-from trainonce.study.record import Record, as_json
-from trainonce.study.rules import Control, Rule, digest, key_of, make, read_rule
+from trainonce.study import layout
+from trainonce.study.rules import key_of, read_rule
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from trainonce.study.record import Record
 
 HISTORIES = "histories.jsonl"
 WINDOWS = 60  # of steps, in histories.jsonl
@@ -190,7 +189,7 @@ def rekey_folder(folder: Path, task: str | None = None, leave_others: bool = Fal
     if manifest is None:
         raise ValueError(f"There is no study in {folder}.")
     info = manifest["task"]
-    store.read_all()  # raises for what a newer trainonce wrote
+    store.read_all()  # raises for what another trainonce wrote
     today = load_task(task or info["name"]).using(**info["settings"])
     lines = [json.loads(line) for line in store.trials.read_text().splitlines()]
     keys = new_keys(manifest, lines, today.identity)
@@ -200,19 +199,8 @@ def rekey_folder(folder: Path, task: str | None = None, leave_others: bool = Fal
             "settings of the task. Nothing was changed; --leave-others leaves them as they are."
         )
 
-    manifest["task"] = info | {name: today.info()[name] for name in ("identity", "settings")}
-    for plan in manifest["plans"]:
-        rules = [of_today(read_rule(rule)) for rule in plan["rules"]]
-        plan["rules"] = [rule.to_json() for rule in rules]
-        for old, new in FORMER_NAMES.items():
-            plan["name"] = plan["name"].replace(old, new)
-        if rules and list(plans.parse(plan["name"], today).rules) != rules:  # the model's rate was the default then
-            plan["name"] = f"{plan['name'].removesuffix(')')}{',' if '(' in plan['name'] else '('}lr=model)"
-    for i, line in enumerate(lines):
-        if line["key"] in keys:
-            record = Record.from_json(line)
-            record = dataclasses.replace(record, key=keys[line["key"]], rule=of_today(record.rule))
-            lines[i] = as_json(record.to_json())
+    manifest["task"] = info | {name: today.info()[name] for name in ("identity", "settings", "files")}
+    lines = [line | {"key": keys.get(line["key"], line["key"])} for line in lines]
     move(folder, keys)
     if (folder / HISTORIES).is_file():
         kept = [history | {"key": keys.get(history["key"], history["key"])} for history in read_histories(folder)]
@@ -226,53 +214,17 @@ def rekey_folder(folder: Path, task: str | None = None, leave_others: bool = Fal
 
 def new_keys(manifest: Mapping[str, Any], lines: list[dict[str, Any]], identity: str) -> dict[str, str]:
     """The new key of each old one, for the records that have the key of their content."""
-    before, searches = manifest["task"]["identity"], {}
+    before, found = manifest["task"]["identity"], {}
+    for line in lines:
+        rule, seed = read_rule(line["rule"]), line["seed"]
+        if line["key"] == key_of(before, rule, seed):
+            found[line["key"]] = key_of(identity, rule, seed)
     for plan in manifest["plans"]:
         if plan.get("search") is not None:
             search = Search(**plan["search"])
-            for seed in plan["seeds"]:
-                for n in range(search.trials):
-                    new = search.key(identity, seed, n)
-                    searches |= {rule(before, plan["search"], seed, n): new for rule in SEARCH_KEYS.values()}
-    found = {}
-    for line in lines:
-        key, rule = line["key"], line["rule"] if "rule" in line else line["point"]
-        if key == KEYS.get(line["format"], key_now)(before, rule, line["seed"]):
-            found[key] = key_of(identity, of_today(read_rule(rule)), line["seed"])
-        elif key in searches:
-            found[key] = searches[key]
-    return found
-
-
-def of_today(rule: Rule) -> Rule:
-    """Return the rule as a study of today would have it: its key is made of what it is now."""
-    if isinstance(rule, Control):
-        return Control.make(of_today(rule.of), last=rule.settings["last"])
-    if rule.name in PEERS:
-        return make(rule.name, rule.settings)  # with the settings that older records left to TorchJD
-    return dataclasses.replace(rule, former=None)
-
-
-def key_now(identity: str, rule: Mapping[str, Any], seed: int) -> str:
-    return key_of(identity, read_rule(rule), seed)
-
-
-#: How the first format made the key of a trial, from the JSON of its rule: of all its fields.
-KEYS = {1: lambda identity, rule, seed: digest([identity, rule, seed])}
-
-#: What plans were called.
-FORMER_NAMES = {
-    "one-shot": "yoto",
-    "preset=printed": "regularizer=paper",
-    "preset=consistent": "regularizer=softplus",
-    "preset=": "regularizer=",
-}
-
-#: The same of a search's trial.
-SEARCH_KEYS = {
-    1: lambda identity, search, seed, number: digest([identity, search | {"trials": None}, seed, number]),
-    2: lambda identity, search, seed, number: Search(**search).key(identity, seed, number),
-}
+            numbers = [(seed, number) for seed in plan["seeds"] for number in range(search.trials)]
+            found |= {search.key(before, *each): search.key(identity, *each) for each in numbers}
+    return {line["key"]: found[line["key"]] for line in lines if line["key"] in found}
 
 
 def move(folder: Path, keys: Mapping[str, str]) -> None:

@@ -1,81 +1,37 @@
 """Records as JSON: older formats are read, newer ones are refused in one sentence."""
 
-import functools
+import inspect
 import json
 import math
+from inspect import Parameter
 
 import _runs
 import pytest
 import torch
 from _records import RULES
-from _stores import balance, final, replay, yoto
+from _stores import balance, replay, yoto
 
 import trainonce
-from trainonce.study import Record, Summary
+from trainonce.study import Record, Summary, rule_classes
 from trainonce.study.record import FORMAT, as_json
 from trainonce.study.rules import Rule, fixed, key_of, read_rule
 from trainonce.study.store import Store
 
 
-def line(rule, **more):
-    """A line of the store as format 1 wrote it."""
-    plain = {"key": "0" * 20, "task": "line", "seed": 3, "status": "done", "metrics": {"test/error": 1.5}}
-    return json.dumps({"format": 1, **plain, "point": rule} | more) + "\n"
+def line(**more):
+    """A line of the store."""
+    rule = {"rule": "FixedLoss", "version": 1, "settings": {"weights": [0.5, 0.5]}}
+    plain = {"key": "0" * 20, "task": "line", "seed": 3, "status": "done", "rule": rule, "format": FORMAT}
+    return json.dumps(plain | more) + "\n"
 
 
-LEARNED = {"init": 0.5, "decay": 2.0, "lr": None}
-UNITS = {"init": 1.0, "units": "gradient", "at": "last", "drift": 4.0}
-model_rate = functools.partial(yoto, lr="model")
-BALANCE = Rule("BalancedLoss", {"at": "last", "every": 0.05, "travel": 4.0, "follow": 0.75}, 0)
-#: What records before format 4 hold, what it is today, and the key that its trial of seed 3 had then.
-FORMER = [
-    ({"kind": "fixed", "weights": [0.25, 0.75]}, fixed((1, 3)), ""),
-    ({"kind": "learned"}, model_rate(), ""),
-    ({"kind": "learned", **LEARNED, "preset": "printed"}, model_rate(init=0.5), ""),
-    ({"kind": "learned", **LEARNED, "preset": "consistent"}, model_rate(init=0.5, regularizer=["softplus"]), ""),
-    (
-        {"kind": "learned", "init": 1.0, "decay": 20.0, "preset": "paper"},
-        model_rate(init=1, decay=20),
-        "9578bc3eb80aa0e3f78b",
-    ),
-    ({"kind": "learned", "preset": "softplus"}, model_rate(regularizer=["softplus"]), "b0c00a7faa7a1656e98a"),
-    ({"kind": "learned", **UNITS}, BALANCE, ""),
-    ({"kind": "replay", "of": {"decay": 3.0}}, replay(model_rate(decay=3)), "0ebbe51fb8179f8ada70"),
-    ({"kind": "final", "of": {"init": 1.0, "preset": "printed"}}, final(model_rate(init=1)), "a8b6d59c40a0c45ca6b0"),
-    ({"kind": "final", "of": UNITS}, final(BALANCE), ""),
-    (
-        {"kind": "peer", "method": "dwa", "settings": {"temperature": 2.0}, "epoch": 5},
-        Rule("dwa", {"temperature": 2.0, "epoch": 5}),
-        "",
-    ),
-]
-
-
-@pytest.mark.parametrize(("content", "rule", "key"), FORMER)
-def test_rules_of_older_formats_are_read_and_keep_their_keys(content, rule, key, tmp_path):
-    assert read_rule(content) == rule
-    assert key_of("task", read_rule(content), 3) == key or not key
-    assert key_of("task", rule, 3) != key
+def test_what_a_record_does_not_say(tmp_path):
     store = Store(tmp_path)
-    store.trials.write_text(line(content, weights=[0.25, 0.75], total=4))
-    (record,) = store.read_all()
-    assert (record.rule, record.seed, record.metrics) == (rule, 3, {"test/error": 1.5})
-    assert (record.coefficients, record.ratios) == ((1.0, 3.0), (1.0, 3.0))
-    kind = "learned" if content["kind"] == "learned" else "control"
-    store.manifest.write_text(
-        json.dumps({"format": 2, "task": {}, "plans": [{"name": "p", "kind": kind, "points": [content]}]})
-    )
-    (plan,) = store.read_manifest()["plans"]
-    assert (plan["kind"], plan["rules"]) == ({"learned": "rule"}.get(kind, kind), [content])
-
-
-def test_what_an_older_record_does_not_say(tmp_path):
-    store = Store(tmp_path)
-    store.trials.write_text(line({"kind": "learned"}))
+    store.trials.write_text(line())
     (record,) = store.read_all()
     assert (record.seconds, record.fraction, record.ended, record.device) == (0, 1, 0, "cpu")
     assert (record.reports, record.coefficients, record.ratios, record.versions) == ((), (), (), {})
-    assert (record.warnings, record.error) == ((), None)
+    assert (record.metrics, record.warnings, record.error) == ({}, (), None)
 
 
 def test_a_record_names_the_versions_that_made_it(tmp_path):
@@ -101,29 +57,29 @@ def test_ratios_are_relative_to_the_base(coefficients, ratios):
     assert Record("k", "line", yoto(), 0, "done", coefficients=coefficients).ratios == ratios
 
 
-def test_a_record_of_a_newer_trainonce_is_one_sentence_and_not_a_damaged_line(tmp_path):
+OTHERS = {FORMAT + 1: "was written by a newer trainonce .*Update it", FORMAT - 1: "by an older trainonce .*new folder"}
+
+
+@pytest.mark.parametrize(("found", "sentence"), OTHERS.items())
+def test_what_another_trainonce_wrote_is_one_sentence_and_not_a_damaged_line(found, sentence, tmp_path):
     store = Store(tmp_path)
     store.append(Record("a" * 20, "line", fixed((1.0, 1.0)), 0, "done"))
     with store.trials.open("a") as file:
-        file.write(line({"kind": "not known yet"}, format=FORMAT + 1))
-    with pytest.raises(ValueError, match=r"trials\.jsonl: line 2 was written by a newer trainonce .*Update trainonce"):
+        file.write(line(rule={"kind": "not known"}, format=found))
+    with pytest.raises(ValueError, match=rf"trials\.jsonl: line 2 .*{sentence}"):
         store.read_all()
+    store.write_manifest({"task": {}, "plans": []})
+    store.manifest.write_text(store.manifest.read_text().replace(f'"format": {FORMAT}', f'"format": {found}'))
+    with pytest.raises(ValueError, match=rf"study\.json .*{sentence}"):
+        Summary.read(tmp_path)
 
 
 @pytest.mark.parametrize("found", ["2", None, [1]])
 def test_a_format_that_is_no_number_is_a_damaged_line(found, tmp_path):
     store = Store(tmp_path)
-    store.trials.write_text(line({"kind": "learned"}, format=found))
+    store.trials.write_text(line(format=found))
     with pytest.warns(UserWarning, match="line 1 cannot be read"):
         assert store.read_all() == []
-
-
-def test_a_manifest_of_a_newer_trainonce_is_the_same_sentence(tmp_path):
-    Store(tmp_path).write_manifest({"task": {}, "plans": []})
-    path = tmp_path / "study.json"
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
-    with pytest.raises(ValueError, match=r"study\.json was written by a newer trainonce .*Update trainonce"):
-        Summary.read(tmp_path)
 
 
 def test_numbers_that_are_not_finite_are_words():
@@ -153,14 +109,34 @@ PINNED = [
 ]
 
 
-def test_keys_of_older_records_stay_what_they_were():
-    former = [
-        {"kind": "fixed", "weights": [0.0909090909091, 0.909090909091]},
-        {"kind": "learned", "init": 0.1, "decay": 2.0, "preset": "paper", "lr": None},
-        {"kind": "replay", "of": {"init": 0.1, "decay": 2.0, "preset": "paper", "lr": None}},
-        {"kind": "peer", "method": "uw", "settings": {}, "epoch": None},
-    ]
-    assert [key_of("task", read_rule(content), 0) for content in former] == FORMER_KEYS
+@pytest.fixture
+def changed(monkeypatch):
+    """Change the defaults of a rule, or add settings to it, as a later version of the package might."""
+
+    today = inspect.signature(trainonce.BalancedLoss)
+
+    def change(**defaults):
+        new = {key: Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()}
+        changed = today.replace(parameters=(today.parameters | new).values())
+        monkeypatch.setattr(trainonce.BalancedLoss, "__signature__", changed, raising=False)
+
+    return change
 
 
-FORMER_KEYS = ["9f9a04d27c57644b5fa9", "8bc15ee7d7ec798206cb", "0e4c1a5339236ef797d2", "518f209bd2bcc46fe6ed"]
+@pytest.mark.parametrize("of", [balance, lambda **given: replay(balance(**given))])
+def test_a_changed_default_gives_a_new_key(changed, of):
+    before, given = key_of("task", of(), 0), key_of("task", of(follow=0.25), 0)
+    changed(follow=0.25)
+    assert key_of("task", of(), 0) == given != before
+    assert key_of("task", of(follow=0.75), 0) == before
+
+
+@pytest.mark.parametrize("of", [balance, lambda **given: replay(balance(**given))])
+def test_a_setting_that_is_added_later_is_left_out_at_the_default_it_came_with(changed, of, monkeypatch):
+    before = of()
+    changed(later=1.5)
+    monkeypatch.setitem(rule_classes.ADDED, "BalancedLoss", {"later": 1.5})
+    assert key_of("task", of(), 0) == key_of("task", before, 0) != key_of("task", of(later=2), 0)
+    assert read_rule(json.loads(json.dumps(before.to_json()))) == of()
+    changed(later=2.0)  # whose default changes later still
+    assert key_of("task", of(), 0) != key_of("task", before, 0) == key_of("task", of(later=1.5), 0)

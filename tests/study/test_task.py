@@ -1,11 +1,7 @@
 """Tasks: what the decorator takes, and which changes make another study of it."""
 
-from pathlib import Path
-
 import _tasks
 import pytest
-import torch
-from torch.nn.functional import l1_loss, mse_loss
 
 from trainonce.study import Preset, Task, task
 from trainonce.study.plans import parse
@@ -90,27 +86,6 @@ def test_a_preset_that_is_not_there_or_does_not_fit_is_one_sentence():
         with_preset(Preset("odd", {"rat": 1}))
 
 
-def test_a_version_stands_for_the_source():
-    def made(version, **more):
-        @task(terms=["a", "b"], metric="m", direction="minimize", version=version, name="made")
-        def one(trial, *, steps=1):
-            """."""
-            return more
-
-        return one
-
-    def other(version):
-        @task(terms=["a", "b"], metric="m", direction="minimize", version=version, name="made")
-        def two(trial, *, steps=1):
-            """Other code."""
-
-        return two
-
-    assert made(1).identity == other(1).identity != other(2).identity
-    assert made(1).identity != made(1).using(steps=2).identity
-    assert made(None).identity != made(1).identity
-
-
 def test_incidental_settings_do_not_matter():
     @task(terms=["a", "b"], metric="m", direction="minimize", incidental=["where"])
     def made(trial, *, steps=1, where="here"):
@@ -126,36 +101,3 @@ def test_settings_make_another_identity_and_nothing_else_does():
     line = _tasks.line
     assert line.identity != line.using(steps=3).identity
     assert line.using(steps=3).identity == line.using(steps=4).using(steps=3).identity
-
-
-def test_a_task_without_a_source_file_is_known_by_its_code():
-    def made(text):
-        scope = {}
-        exec(compile(text, "<nowhere>", "exec"), scope)
-        return task(**TWO, name="it")(scope["f"])
-
-    one, same, other = (made(f"def f(trial):\n    def inner(): return {n}\n    return inner()") for n in (1, 1, 2))
-    assert one.identity == same.identity != other.identity
-
-
-def test_settings_that_cannot_be_told_apart_are_refused():
-    nameless = object()
-
-    @task(**TWO)
-    def odd(trial, *, thing=nameless, where=Path("x"), kind=torch.float32): ...
-
-    with pytest.raises(ValueError, match=r"^The setting 'thing' of the task 'odd' cannot be told apart from another"):
-        odd.identity  # noqa: B018
-    fine = odd.using(thing=None)
-    assert fine.info()["settings"]["kind"] == "torch.float32"
-    assert fine.identity != fine.using(where=Path("y")).identity
-
-
-def test_sets_and_functions_may_be_settings():
-    @task(**TWO)
-    def made(trial, *, kinds=frozenset("ab"), loss=mse_loss, order=(1, 2)): ...
-
-    assert made.info()["settings"] == {"kinds": ["a", "b"], "loss": "mse_loss", "order": [1, 2]}
-    others = [made.using(kinds={"a"}), made.using(loss=l1_loss), made.using(order=(2, 1))]
-    assert len({made.identity, *(other.identity for other in others)}) == 4
-    assert made.using(kinds={"b", "a"}).identity == made.identity

@@ -1,4 +1,4 @@
-"""The record of a trial, and how it is written as JSON and read back, also from older formats."""
+"""The record of a trial, and how it is written as JSON and read back."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ from trainonce.study.rules import Rule, ratios_of, read_rule
 Status = Literal["done", "pruned", "diverged", "failed"]
 
 #: Of records and manifests. It is raised when an older trainonce could not read what is written, or would misread it.
-#: 4: they hold rules with all their settings and versions, where they had "points", and coefficients for weights.
 FORMAT = 4
 
 #: In the record of a search's trial that failed before it had weights.
 UNKNOWN = Rule("FixedLoss", {"weights": []})
 
 
-class NewerFormatError(Exception):
-    """Something was written by a newer trainonce; the text completes a sentence that begins with its place."""
+class OtherFormatError(Exception):
+    """Something was written by another trainonce; the text completes a sentence that begins with its place."""
 
     def __init__(self, found: int) -> None:
-        super().__init__(
-            f"was written by a newer trainonce (format {found}; this one reads up to {FORMAT}). Update trainonce to "
-            "read it."
-        )
+        which, fix = ("a newer", "Update it") if found > FORMAT else ("an older", "Compare in a new folder")
+        super().__init__(f"was written by {which} trainonce (format {found}; this one reads format {FORMAT}). {fix}.")
 
 
 def check_format(found: Any) -> None:
-    """Raise if a record or a manifest is of a format that this trainonce does not know."""
-    if found > FORMAT:
-        raise NewerFormatError(found)
+    """Raise if a record or a manifest is of another format than this trainonce reads."""
+    if found != FORMAT:
+        raise OtherFormatError(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +71,13 @@ class Record:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:
-        """Read the record that a line of the store holds, of this format or an older one."""
+        """Read the record that a line of the store holds."""
         check_format(content["format"])
         known = {field.name: content[field.name] for field in dataclasses.fields(cls) if field.name in content}
-        known["rule"] = read_rule(content["rule"] if "rule" in content else content["point"])
+        known["rule"] = read_rule(content["rule"])
         known["reports"] = tuple((step, _numbers(values)) for step, values in content.get("reports", ()))
         known["metrics"] = _numbers(content.get("metrics", {}))
         known["coefficients"] = tuple(float(c) for c in content.get("coefficients", ()))
-        if "weights" in content:  # before format 4, they summed to 1
-            total = float(content.get("total", 1.0))
-            known["coefficients"] = tuple(float(w) * total for w in content["weights"])
         return cls(**known)
 
 

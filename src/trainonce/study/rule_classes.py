@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.errors import InputError
-from trainonce.study import peers
-from trainonce.study.identity import hash_of_file
+from trainonce.study import identity, peers
 from trainonce.study.peers import PEERS
 from trainonce.text import did_you_mean, is_number, quoted
 
@@ -30,6 +29,11 @@ OURS = {
     "FixedLoss": ("trainonce.fixed", "fixed"),
     "Replay": ("trainonce.fixed", "replay"),
 }
+
+#: Settings that a rule of this package, or of TorchJD, has got since results under it were kept, each with the default
+#: it came with, such as ``{"BalancedLoss": {"travel": None}}``: at that value the keys of trials leave it out. Keep the
+#: value here when the default changes later.
+ADDED: dict[str, dict[str, Any]] = {}
 
 #: What a trial gives to a rule that takes it, so that no plan does.
 GIVEN = ("scale", "nonfinite", "validation", "steps", "eval_mode")
@@ -89,7 +93,7 @@ def place_name(place: str) -> str:
 def source_of(name: str, place: str) -> str:
     """Return a hash of what a rule of one's own computes: its file, and those beside it that it imports."""
     path = Path(place) if place.endswith(".py") else Path(inspect.getsourcefile(find(name, place)) or "")
-    return hash_of_file(path)
+    return identity.digest(identity.hashes_of(path.absolute()))
 
 
 # Settings

@@ -45,10 +45,9 @@ class Rule:
         ``"my_rules.py:GradNorm"``.
     :param settings: What its constructor takes besides the terms, as JSON holds it: lists, not tuples. Of ``FixedLoss``
         the ``weights`` as a list, in the order of the terms.
-    :param version: Of the rule's arithmetic; 0 of records that are older than versions.
+    :param version: Of the rule's arithmetic.
     :param source: A hash of the code of a rule of one's own.
     :param place: The file of such a rule on this machine, or its module; records do not hold it.
-    :param former: What the keys of older records were made of.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Rule:
     version: int = 1
     source: str = ""
     place: str = dataclasses.field(default="", compare=False, repr=False)
-    former: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_json(), sort_keys=True))
@@ -222,9 +220,9 @@ class Control(Rule):
     __hash__ = Rule.__hash__
 
     @classmethod
-    def make(cls, of: Rule, *, last: bool = False, former: Mapping[str, Any] | None = None) -> Control:
+    def make(cls, of: Rule, *, last: bool = False) -> Control:
         """Return the control of a rule."""
-        return cls(settings={"of": of.to_json(), "last": last}, of=of, former=former)
+        return cls(settings={"of": of.to_json(), "last": last}, of=of)
 
     @property
     def plan(self) -> str:
@@ -346,15 +344,14 @@ def ratios_of(coefficients: Sequence[float]) -> tuple[float, ...]:
 
 
 def read_rule(content: Mapping[str, Any]) -> Rule:
-    """Return the rule that a record or a manifest holds, of this format or an older one."""
-    if "kind" in content:
-        from trainonce.study.former_rules import read_former  # which needs this module
-
-        return read_former(content)
-    settings = content["settings"]
-    if content["rule"] == "Replay":
-        return Control(settings=settings, version=content["version"], of=read_rule(settings["of"]))
-    return Rule(content["rule"], settings, content["version"], content.get("source", ""))
+    """Return the rule that a record or a manifest holds; it has the settings, too, that were added since."""
+    name, version = content["rule"], content["version"]
+    added = rule_classes.ADDED.get(name, {})
+    settings = {**content["settings"], **{key: added[key] for key in added if key not in content["settings"]}}
+    if name == "Replay":
+        of = read_rule(settings["of"])
+        return Control(settings=settings | {"of": of.to_json()}, version=version, of=of)
+    return Rule(name, settings, version, content.get("source", ""))
 
 
 def labels(rules: Sequence[Rule]) -> list[str]:
@@ -371,8 +368,20 @@ def labels(rules: Sequence[Rule]) -> list[str]:
 
 
 def key_of(identity: str, rule: Rule, seed: int) -> str:
-    """Return the key of a trial: a hash of what was trained, under which rule, from which seed."""
-    return digest([identity, rule.to_json() if rule.former is None else rule.former, seed])
+    """Return the key of a trial: a hash of what was trained, under which rule with all its settings, from which seed.
+
+    A default that changes gives another key. A setting that was added to a rule later is left out at the default that
+    it came with, so that earlier results are still found: see ``ADDED`` of :mod:`~trainonce.study.rule_classes`.
+    """
+    return digest([identity, _without_added(rule.to_json()), seed])
+
+
+def _without_added(content: dict[str, Any]) -> dict[str, Any]:
+    added, settings = rule_classes.ADDED.get(content["rule"], {}), content["settings"]
+    kept = {key: value for key, value in settings.items() if key not in added or value != added[key]}
+    if content["rule"] == "Replay":
+        kept["of"] = _without_added(kept["of"])
+    return content | {"settings": kept}
 
 
 def digest(content: Any) -> str:

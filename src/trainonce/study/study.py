@@ -10,7 +10,7 @@ from trainonce.study import cost, plans, progress, runner, schedule
 from trainonce.study.executors.options import TAKES
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
-from trainonce.study.identity import differences
+from trainonce.study.identity import NOTEBOOK, differences
 from trainonce.study.store import Store
 from trainonce.study.summary import Summary
 from trainonce.study.task import Task
@@ -49,6 +49,13 @@ class Study:
             return []
         check_task(manifest, self.task, self.store)
         self.changes = _changes(manifest["task"], self.task.info())
+        if NOTEBOOK in self.changes:
+            warnings.warn(
+                f"The earlier trials in {self.store.shown} are kept, and not used: the task {self.task.name!r} is in a "
+                "notebook, where it counts as a new one each time its cell is run. Give it a version, as in "
+                "@task(..., version=1), and raise that when results change.",
+                stacklevel=4,
+            )
         return [] if self.changes else list(manifest["plans"])
 
     #: What has changed of the task since the folder's earlier trials, which are kept, and not used.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import hashlib
 import inspect
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +13,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trainonce.study.identity import Describer, UnstableError, bytes_of, code_of, files_of
+from trainonce.study import identity
 from trainonce.text import check_line, did_you_mean, is_number, quoted
 
 if TYPE_CHECKING:
@@ -148,50 +146,25 @@ class Task(Splits):
         return dataclasses.replace(self, ranks=ranks)
 
     def files_edited_since(self) -> list[str]:
-        """The files of the task that were edited after it was made: this process has loaded them as they were."""
-        paths = map(Path, bytes_of(self.function, self.ignore_files)) if self.version is None else ()
-        return [path.name for path in paths if path.stat().st_mtime > self.made]
+        """Return the files of the task that were edited after it was made: this process has them as they were."""
+        path = identity.file_of(self.function)
+        files = {} if path is None or self.version is not None else identity.files_of(path, (), self.ignore_files)
+        return [name for name, file in files.items() if file.stat().st_mtime > self.made]
+
+    @functools.cached_property
+    def parts(self) -> Mapping[str, Any]:
+        """What the results depend on, as JSON: see :mod:`trainonce.study.identity`."""
+        return identity.parts_of(self)
 
     @functools.cached_property
     def identity(self) -> str:
-        """What the results depend on: the settings, the task's file, and the files beside it that it imports.
+        """A hash of what the results depend on: terms, metric, settings, and the task's file with those it imports.
 
-        Comments and docstrings do not count, nor does the block under ``if __name__ == "__main__":``. Of a task in a
-        notebook its function counts, with the functions, classes and plain values of other cells that it uses. A task
-        with a version says itself when its results change; then its code does not count.
+        Comments and docstrings do not count, nor does the block under ``if __name__ == "__main__":``. A task with a
+        version says itself when its results change; then its code does not count. A task in a notebook without one is
+        a new task each time its cell is run.
         """
-        from trainonce.study import torchrun  # here, like all that imports torch: see trainonce.lazy
-
-        describer = Describer()
-        metric = [self.metric, self.direction, self.select, self.report]
-        content: list[Any] = [self.name, self.terms, metric, self.describe_settings(describer)]
-        content += [self.version] if self.version is not None else self._describe_code(describer)
-        size = max(torchrun.world_size(), self.ranks)
-        if size > 1:  # each process has a batch of its own, so their number is a setting, too
-            content.append(size)
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-    def describe_settings(self, describer: Describer) -> dict[str, Any]:
-        """The settings that matter, as they count for the identity."""
-        found: dict[str, Any] = {}
-        for key, value in self.settings.items():
-            try:
-                found |= {} if key in self.incidental else {key: describer.describe(value)}
-            except (UnstableError, RecursionError) as error:
-                raise ValueError(
-                    f"The setting {key!r} of the task {self.name!r} cannot be told apart from another in a later run: "
-                    f"{error}. Use a number, a string, a list of them, or a function."
-                ) from None
-        return found
-
-    def _describe_code(self, describer: Describer) -> list[Any]:
-        try:
-            return code_of(self.function, describer, self.ignore_files)
-        except (UnstableError, RecursionError) as error:
-            raise ValueError(
-                f"The task {self.name!r} was made with a value that cannot be told apart from another in a later run: "
-                f"{error}. Use numbers, strings, tensors or functions, or give the task a version."
-            ) from None
+        return identity.digest(self.parts)
 
     def info(self) -> dict[str, Any]:
         """What a report must know, as JSON."""
@@ -205,9 +178,9 @@ class Task(Splits):
             "unit": self.unit,
             "margin": self.margin,
             "about": self.about,
-            "settings": {key: _as_json(v) for key, v in self.settings.items() if key not in self.incidental},
+            "settings": self.parts["settings"],
             "identity": self.identity,
-            "files": files_of(self.function, self.ignore_files) if self.version is None else {},
+            "files": self.parts["files"],
         }
 
 
@@ -350,17 +323,3 @@ def settings_of(function: TrainFunction) -> dict[str, Any]:
 
 def _name_of(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
-
-
-def _as_json(value: Any) -> Any:
-    """A setting for a report; what JSON cannot hold is written as Python names or prints it."""
-
-    def default(other: Any) -> Any:
-        if isinstance(other, set | frozenset):
-            return sorted(other, key=repr)
-        return getattr(other, "__qualname__", None) or repr(other)
-
-    try:
-        return json.loads(json.dumps(value, default=default))
-    except (TypeError, ValueError):  # keys that are no strings, or a value that contains itself
-        return repr(value)

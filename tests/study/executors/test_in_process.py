@@ -25,7 +25,7 @@ def test_a_device_that_fails_for_good_is_recorded_and_ends_the_study_in_one_sent
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(run_trial, "device_works", lambda device: False)
-    made = study(tmp_path, dataclasses.replace(_tasks.line, function=broken), plans=["uniform"], seeds=3)
+    made = study(tmp_path, dataclasses.replace(_tasks.line, function=broken, version=1), plans=["uniform"], seeds=3)
     with pytest.raises(runner.StoppedError, match=r"cpu does not answer .*; start the study again"):
         made.run(workers=0, show=False)
     (record,) = records(tmp_path)

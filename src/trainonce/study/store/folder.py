@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
-from trainonce.study.record import FORMAT, NewerFormatError, Record, as_json, check_format
+from trainonce.study.record import FORMAT, OtherFormatError, Record, as_json, check_format
 from trainonce.study.store import curves, lines, locks, plans, sole_driver
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Store:
             listed = {"plans": [plans.expand(plan) for plan in content["plans"]]} if "plans" in content else {}
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except NewerFormatError as error:
+        except OtherFormatError as error:
             raise ValueError(f"{self.manifest} {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainonce.study.record import NewerFormatError, Record
+from trainonce.study.record import OtherFormatError, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def _parse(path: Path, lines: Sequence[bytes], start: Position, end: Position) -
     for number, line in enumerate(lines, start=start.lines + 1):
         try:
             records.append(Record.from_json(json.loads(line)))
-        except NewerFormatError as error:
+        except OtherFormatError as error:
             raise ValueError(f"{path}: line {number} {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             damaged.append(number)

@@ -19,12 +19,5 @@ def shorten(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expand(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plan with its rules, listed in the manifest or not, also from an older format."""
-    found = dict(plan)
-    if found.get("kind") == "learned":
-        found["kind"] = "rule"
-    if "points" in found:
-        found["rules"] = found.pop("points")
-    if "rules" not in found:
-        found["rules"] = [rule.to_json() for rule in grid(plan["axes"])]
-    return found
+    """Return the plan with its rules, listed in the manifest or not."""
+    return dict(plan) if "rules" in plan else {**plan, "rules": [rule.to_json() for rule in grid(plan["axes"])]}

@@ -57,7 +57,7 @@ def test_too_much_is_one_sentence(tmp_path, monkeypatch):
 def test_installed_tasks_stay(tmp_path, monkeypatch):
     location = TaskLocation.of(digits)
     assert location.file is None
-    monkeypatch.setattr(task_folder, "is_local", lambda path: False)
+    monkeypatch.setattr(task_folder, "is_own", lambda path: False)
     assert task_folder.task_folder(location) is None
     assert task_folder.task_folder(TaskLocation(None, "not_loaded_anywhere", "small")) is None
     assert "not_loaded_anywhere" not in sys.modules

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainonce.study import layout
-from trainonce.study.identity.imports import is_local
+from trainonce.study.identity import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def task_folder(location: TaskLocation) -> TaskFolder | None:
     Hidden files, environments and studies stay, as does a task of an installed package, which workers have themselves.
     """
     file = location.file or getattr(sys.modules.get(location.module), "__file__", None)
-    if file is None or not is_local(Path(file)):
+    if file is None or not is_own(Path(file)):
         return None
     origin = Path(file).absolute().parent
     package = origin
