@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import fnmatch
 import hashlib
 import inspect
 import json
 import os
-from fnmatch import fnmatch
 from itertools import groupby, takewhile
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -147,23 +147,22 @@ def files_of(path: Path, more: Sequence[Path] = (), ignored: Sequence[str] = ())
     top = next(folder for folder in path.parents if not _is_package(folder))
     places = [place for first in (path, *more) for place in _places(first)]
     found: dict[str, Path] = {}
-    left_out: dict[str, list[str]] = {}
     waiting = [path, *more]
     while waiting:
         file = waiting.pop()
         name = (file.relative_to(top) if file.is_relative_to(top) else Path(*file.parts[-2:])).as_posix()
         if name not in found and file.is_file() and not _is_library(file.resolve()):
             found[name] = file
-            patterns = [pattern for pattern in ignored if file != path and fnmatch(name, pattern)]
-            waiting += [] if patterns else _imported(file, places)
-            left_out |= {name: patterns} if patterns else {}
-    if unknown := [pattern for pattern in ignored if not any(pattern in each for each in left_out.values())]:
-        others = [name for name, file in found.items() if file != path]
+            if file == path or not any(fnmatch.fnmatch(name, pattern) for pattern in ignored):
+                waiting += _imported(file, places)
+    others = [name for name, file in found.items() if file != path]
+    left_out = {pattern: fnmatch.filter(others, pattern) for pattern in ignored}
+    if unknown := [pattern for pattern, names in left_out.items() if not names]:
         raise ValueError(
             f"ignore_files names files beside the task that it imports; {quoted(unknown)} is none of them. It imports: "
             f"{quoted(others) or 'none'}."
         )
-    return {name: file for name, file in found.items() if name not in left_out}
+    return {name: file for name, file in found.items() if not any(name in names for names in left_out.values())}
 
 
 def hashes_of(path: Path, more: Sequence[Path] = (), ignored: Sequence[str] = ()) -> dict[str, str]:
