@@ -92,7 +92,7 @@ def test_a_corrupt_line_loses_its_own_trial_and_says_which(tmp_path):
         store.append(record(seed))
     lines = store.trials.read_bytes().splitlines(keepends=True)
     lines[1] = b"\x00\xff" + lines[1][2:]
-    lines[2] = b'{"format": 1}\n'
+    lines[2] = b'{"format": 4}\n'
     store.trials.write_bytes(b"".join(lines))
     with pytest.warns(DamagedStore, match=r"line 2, 3 cannot be read.*all other trials are kept"):
         read = store.read_all()

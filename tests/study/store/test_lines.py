@@ -126,7 +126,7 @@ def test_a_line_that_is_replaced_while_it_is_read_gets_a_second_look(tmp_path, m
 
     def mixed(path, since):
         looks.append(path)
-        path.write_bytes(b'{"format": 2, "key": "0' + good[20:] if len(looks) == 1 else good)
+        path.write_bytes(b'{"format": 4, "key": "0' + good[20:] if len(looks) == 1 else good)
         return look(path, since)
 
     monkeypatch.setattr(lines, "_complete_lines", mixed)
