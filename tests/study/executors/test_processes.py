@@ -1,6 +1,5 @@
 """Trials in processes of their own: they die, leave things behind, and end with their study."""
 
-import os
 import re
 import signal
 import subprocess
@@ -186,31 +185,3 @@ def test_outside_the_main_thread_handlers_stay_as_they_are():
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
-
-
-SETS = """
-import os, sys
-from trainonce.study import Study, task
-import _tasks
-
-@task(terms=_tasks.TERMS, metric="error", direction="minimize")
-def sorts(trial, *, kinds=frozenset("abcdefgh")):
-    return _tasks.train(trial, 2)
-
-if __name__ == "__main__":
-    os.environ["PYTHONHASHSEED"] = sys.argv[1]  # of its worker, in which sets have another order
-    made = Study(sorts.using(kinds=set("stuvwxyz")), "out", seeds=1).add("uniform")
-    made.run(workers=1, show=False, device="cpu", start="spawn")
-"""
-
-
-def test_a_setting_may_be_a_set_whatever_its_order_in_a_process(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SETS)
-    path = os.pathsep.join([str(Path(_tasks.__file__).parent), *sys.path])
-    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
-    command = [sys.executable, str(script), "2"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.stderr == ""
-    (record,) = records(tmp_path / "out")
-    assert record.status == "done"
