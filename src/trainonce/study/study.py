@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import cost, plans, progress, runner, schedule
