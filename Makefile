@@ -12,7 +12,7 @@ help:
 	@echo "make check      lint, types, the quick tests of the core: the inner loop, about a minute"
 	@echo "make test       lint, types, all tests, the code of README and docs"
 	@echo "make adapters   Lightning, Hugging Face, Accelerate, loggers: the same checks for each, and their pages"
-	@echo "make cluster    studies on a Ray cluster and as Slurm jobs, on this machine, and what goes wrong there"
+	@echo "make cluster    studies on a Ray cluster, on this machine, and what goes wrong there"
 	@echo "make docs       the site, in docs/_build/index.html"
 	@echo "make bench      step time over a plain weighted sum (some minutes)"
 

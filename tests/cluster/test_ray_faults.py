@@ -191,12 +191,12 @@ def test_two_drivers_on_one_store_share_the_work(steady, shared_cluster):
 
 
 def test_a_full_disk_where_the_store_is_stops_the_study_in_one_sentence(steady, shared_cluster, monkeypatch):
-    from trainonce.study.executors.remote import pieces
+    from trainonce.study.executors import trial_files
 
     def full(folder, piece):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pieces, "write", full)
+    monkeypatch.setattr(trial_files, "write", full)
     made = steady(seeds=2)
     with pytest.raises(
         StoppedError, match=r"^The files of a trial cannot be written to \S+: No space left on device\.$"

@@ -214,11 +214,10 @@ def _setting_arguments(parser: argparse.ArgumentParser) -> None:
 def _executor_arguments(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(["processes", "stacked", *TAKES])
     parser.add_argument("--executor", metavar="NAME", help=f"what runs the trainings: {known} (default: processes)")
-    group = parser.add_argument_group("on a cluster")
-    group.add_argument("--ranks", type=count, default=1, help="processes of one training (default: 1); ray")
+    group = parser.add_argument_group("on a Ray cluster")
+    group.add_argument("--ranks", type=count, default=1, help="processes of one training (default: 1)")
     for name, option in OPTIONS.items():
-        whose = ", ".join(executor for executor, names in TAKES.items() if name in names)
-        group.add_argument(_spelling(name), type=option_type(name), help=f"{option.about}; {whose}")
+        group.add_argument(_spelling(name), type=option_type(name), help=option.about)
 
 
 def _spelling(name: str) -> str:

@@ -4,8 +4,8 @@
 
     trials.jsonl     one line per trial that ended, appended and synced to disk
     study.json       the task and the plans, for the report
-    claims           empty; its bytes are locked: one for each running trial, for the manifest and for the records
-    driver.json      the one process that may run the study, on a file system without locks; elsewhere not there
+    claims           empty; its bytes are locked: one for each running trial, for the manifest, the records, the page
+    workers/         an empty file for each process that works on the study, which it has locked
     trials/KEY/      a trial's own folder
         history.jsonl    losses and coefficients of every step
         curves.bin       the same as figures draw it, the means of successive steps; written when the trial has ended
@@ -15,7 +15,6 @@
         network.pt       the trained network, where the task keeps it; ``trainonce evaluate`` loads it
     logs/KEY.txt     what a trial printed
     incoming/KEY/    files of a trial that trains elsewhere, on their way into its folder
-    slurm/           what is shared with Slurm jobs; empty when none is left
     report.html      the report, with figures/, summary.json and trials.csv
 """
 
@@ -27,11 +26,10 @@ import re
 RECORDS = "trials.jsonl"
 MANIFEST = "study.json"
 CLAIMS = "claims"
-DRIVER = "driver.json"
 TRIALS = "trials"
 LOGS = "logs"
 INCOMING = "incoming"
-SLURM = "slurm"
+WORKERS = "workers"
 
 # In a trial's folder
 HISTORY = "history.jsonl"

@@ -8,7 +8,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import cost, plans, progress, runner, schedule
-from trainonce.study.executors.options import TAKES
 from trainonce.study.executors.tools import Tools
 from trainonce.study.executors.worker_process import is_worker
 from trainonce.study.identity import NOTEBOOK, differences
@@ -98,9 +97,9 @@ class Study:
         :param device: Such as ``"cpu"`` or ``"cuda:0"``. By default all GPUs, or the CPU if there is none.
         :param show: Whether to print progress.
         :param start: How processes start: ``"forkserver"``, ``"spawn"`` or ``"fork"``.
-        :param executor: What runs the trials: ``"in-process"``, ``"processes"``, ``"stacked"``, or on a cluster
-            ``"ray"`` or ``"slurm"``. By default ``workers`` decides between the first two.
-        :param options: Of an executor on a cluster, such as ``{"max_concurrent": 8, "gpus": 0.5}``.
+        :param executor: What runs the trials: ``"in-process"``, ``"processes"``, ``"stacked"``, or ``"ray"``
+            on a Ray cluster. By default ``workers`` decides between the first two.
+        :param options: Of the executor on a Ray cluster, such as ``{"max_concurrent": 8, "gpus": 0.5}``.
         :param limit: Of how many trials a study is refused as a probable mistake, or if it takes more than a day by
             the task's ``seconds``; None for no limit.
         :param keep_going: Whether to go on after three trials that failed in the same way while none has succeeded.
@@ -120,7 +119,7 @@ class Study:
             )
         if limit is not None and (much := self._excess(tools.workers, limit)):
             raise ValueError(f"{much} With limit=None it runs all the same.")
-        with self.store.drive() if tools.executor in TAKES else contextlib.nullcontext():
+        with contextlib.nullcontext():
             with self.store.lock_manifest():
                 self._known = self._read_plans()  # another process may have added plans
                 self.store.write_manifest(self._manifest())

@@ -74,10 +74,10 @@ class Executor(Protocol):
       store, trains, writes the record and returns the last event. :mod:`~trainonce.study.executors.in_process` is the
       shortest example.
     - Elsewhere, as on a cluster, the driver alone writes to the store, so workers need neither its locks nor its file
-      system. :class:`~trainonce.study.executors.remote.driver_store.DriverStore` claims the trial (``take``) and
+      system. :class:`~trainonce.study.executors.driver_store.DriverStore` claims the trial (``take``) and
       writes its record (``record``, ``record_death``). The worker gets an
-      :class:`~trainonce.study.executors.remote.assignment.Assignment` and calls
-      :func:`trainonce.study.executors.remote.assignment.train`, which returns the last event. The engine brings the
+      :class:`~trainonce.study.executors.assignment.Assignment` and calls
+      :func:`trainonce.study.executors.assignment.train`, which returns the last event. The engine brings the
       trial's folder back.
 
     A new executor is one file here, one line in :data:`trainonce.study.executors.tools.EXECUTORS` and, if it has

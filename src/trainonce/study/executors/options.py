@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainonce.study.executors.slurm.parameters import MINUTES, minutes_of, read_sbatch
 from trainonce.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -34,45 +32,17 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\d+[KMGT]?B?", value.upper()) is not None
-
-
-def _is_sbatch(value: Any) -> bool:
-    return _is_text(value) and read_sbatch(value) is not None
-
-
-CLUSTERS = ("slurm", "local", "debug")
-
 #: Every option by name. The command writes them with hyphens.
 OPTIONS = {
     "max_concurrent": Option(int, "a whole number of at least 1", _is_count, "trainings at a time (default: 16)"),
     "cpus": Option(float, "a number of at least 0", _is_amount, "CPU cores of a training (default: 1)"),
     "gpus": Option(float, "a number of at least 0", _is_amount, "GPUs of a training, 0.25 for a quarter (default: 0)"),
     "address": Option(str, "text, such as auto or ray://host:10001", _is_text, "a running Ray cluster"),
-    "partition": Option(str, "the name of a partition", _is_text, "where jobs wait (default: the cluster's)"),
-    "time": Option(
-        str,
-        "minutes or a time as 12:00:00 or 2-12",
-        lambda value: minutes_of(value) is not None,
-        f"of a job, after which its training goes on in another turn (default: {MINUTES} minutes)",
-    ),
-    "gres": Option(str, "text, such as gpu:a100:1", _is_text, "generic resources of a job"),
-    "mem": Option(str, "a size, such as 16G", _is_size, "memory of a job (default: the cluster's)"),
-    "account": Option(str, "the name of an account", _is_text, "who pays (default: the cluster's)"),
-    "sbatch": Option(str, "options of sbatch, such as 'qos=high exclusive'", _is_sbatch, "further options of sbatch"),
-    "cluster": Option(
-        str,
-        f"one of {quoted(CLUSTERS)}",
-        lambda value: value in CLUSTERS,
-        "slurm, or local to try it with processes of this machine (default: slurm)",
-    ),
 }
 
 #: Which executors take which options; those that are not named take none, and train on this machine.
 TAKES: dict[str, tuple[str, ...]] = {
     "ray": ("max_concurrent", "cpus", "gpus", "address"),
-    "slurm": ("max_concurrent", "cpus", "gpus", "partition", "time", "gres", "mem", "account", "sbatch", "cluster"),
 }
 
 CONCURRENT = 16  # trainings at a time on a cluster, unless an option says more

@@ -14,9 +14,9 @@ from trainonce.errors import InputError
 from trainonce.history import History
 from trainonce.study import layout
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.driver_store import DriverStore
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.processes import Processes
-from trainonce.study.executors.remote.driver_store import DriverStore
 from trainonce.study.executors.run_trial import clear, device_name, warnings_of
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.record import Record, versions

@@ -12,9 +12,7 @@ import torch
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.options import CONCURRENT, TAKES, check_options
 from trainonce.study.executors.processes import Processes
-from trainonce.study.executors.ray.executor import Ray
-from trainonce.study.executors.slurm.executor import Slurm
-from trainonce.study.executors.slurm.parameters import wants_gpu
+from trainonce.study.executors.ray import Ray
 from trainonce.study.executors.stacked import Stacked
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.text import did_you_mean, quoted
@@ -32,7 +30,6 @@ EXECUTORS: dict[str, Callable[[Task, Store, Tools, list[str]], Executor]] = {
     "processes": Processes,
     "stacked": Stacked,
     "ray": Ray,
-    "slurm": Slurm,
 }
 
 
@@ -110,7 +107,7 @@ class Tools:
             )
         if TaskLocation.of(task) is None:
             raise _not_in_a_file(task)
-        kind = "cuda" if wants_gpu(options) else "cpu"
+        kind = "cuda" if options.get("gpus") else "cpu"
         if device not in (None, kind):
             raise ValueError(
                 f"The executor {executor!r} takes gpus, how many GPUs a training has, and no device; got {device!r}."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
 from trainonce.study.record import FORMAT, OtherFormatError, Record, as_json, check_format
-from trainonce.study.store import curves, lines, locks, plans, sole_driver
+from trainonce.study.store import curves, lines, locks, plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -138,10 +138,6 @@ class Store:
         """Whether the trial may be run in this block. While it may, no other thread or process may run it."""
         with locks.lock(self.claims, int(key[:15], 16), wait=False) as mine:
             yield mine
-
-    def drive(self) -> contextlib.AbstractContextManager[None]:
-        """Run a study in this block whose only writers are drivers. Without locks there may be one at a time."""
-        return sole_driver.hold(self.path / layout.DRIVER, self.claims)
 
     # The manifest
 

@@ -7,7 +7,6 @@ process releases it; there a process opens the file once for all its locks, and 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import struct
@@ -32,7 +31,7 @@ except ImportError:  # pragma: no cover
 @contextlib.contextmanager
 def lock(path: Path, byte: int, *, wait: bool) -> Iterator[bool]:
     """Hold the byte during the block; without waiting, the block is told whether it does."""
-    take = _take_alone if path in _without else _take_by_file if _files_own_locks() else _take_by_process
+    take = _take_by_file if _files_own_locks() else _take_by_process
     release: Release | None = None
     try:
         release = take(path, byte, wait)
@@ -50,52 +49,6 @@ def lock(path: Path, byte: int, *, wait: bool) -> Iterator[bool]:
         yield True
     finally:
         release()
-
-
-# Files that cannot be locked
-
-NONE = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}  # what such file systems say
-PROBE = (1 << 61) + 2  # a byte that nobody needs
-
-_without: set[Path] = set()  # files that this process has for itself, by other means
-_held: set[tuple[Path, int]] = set()
-
-
-def are_there(path: Path) -> bool:
-    """Whether the file can be locked."""
-    try:
-        with lock(path, PROBE, wait=False):
-            return True
-    except OSError as error:
-        if error.errno in NONE:
-            return False
-        raise
-
-
-@contextlib.contextmanager
-def do_without(path: Path) -> Iterator[None]:
-    """Let locks of this file be a matter of this process during the block. The caller sees to it that it is alone."""
-    _without.add(path)
-    try:
-        yield
-    finally:
-        _without.discard(path)
-
-
-def _take_alone(path: Path, byte: int, wait: bool) -> Release:
-    with _released:
-        while (path, byte) in _held:
-            if not wait:
-                raise BlockingIOError
-            _released.wait()
-        _held.add((path, byte))
-    return functools.partial(_release_alone, path, byte)
-
-
-def _release_alone(path: Path, byte: int) -> None:
-    with _released:
-        _held.discard((path, byte))
-        _released.notify_all()
 
 
 # Locks of the open file
@@ -195,8 +148,6 @@ def _forget() -> None:
         file.close()
     _open.clear()
     _shared.clear()
-    _without.clear()
-    _held.clear()
     _released = threading.Condition()
 
 

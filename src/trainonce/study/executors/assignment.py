@@ -10,11 +10,13 @@ import torch
 
 import trainonce
 from trainonce.errors import InputError
+from trainonce.study import torchrun
 from trainonce.study.executors import run_trial
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.sent_task import OtherTaskError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from trainonce.study.executors.run_trial import Notify
@@ -68,3 +70,22 @@ def train(assignment: Assignment, folder: Path, source: Path | None = None, noti
         return Event("end", run_trial.train(task, assignment.job, folder, source, assignment.device, notify))
     except InputError as error:
         return Event("stop", str(error))
+
+
+def train_over_ranks(
+    assignment: Assignment, folder: Path, source: Path | None, send: Callable[[Event], None]
+) -> Event | None:
+    """Train in this process, with others where torchrun's variables are set; returns the last event of the first.
+
+    The process group is left as it is: the process ends, and one that has failed would wait for the others.
+    """
+    group = torchrun.process_group(assignment.device)
+    device = group.__enter__()
+    if device is not None:
+        assignment = dataclasses.replace(assignment, device=device)
+    if not torchrun.is_first():
+        torchrun.follow(assignment.sent.load(), assignment.device, source)
+        return None
+    event = train(assignment, folder, source, notify=lambda *progress: send(Event("beat", progress)))
+    torchrun.dismiss()
+    return event

@@ -10,13 +10,13 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from trainonce.study.executors.ray import worker
+from trainonce.study.executors import ray_worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainonce.study.executors.ray.worker import Meeting
-    from trainonce.study.executors.remote.trial_process import Given
+    from trainonce.study.executors.ray_worker import Meeting
+    from trainonce.study.executors.trial_process import Given
 
 GRACE = 10.0  # seconds that the first process has to notice that another has failed
 
@@ -46,7 +46,7 @@ class Ranks:
 
     def start_others(self, given: Given, files: Sequence[Any], meeting: Meeting) -> None:
         amounts = {"num_cpus": self._wanted.get("CPU", 0), "num_gpus": self._wanted.get("GPU", 0)}
-        remote = self._ray.remote(max_retries=0, max_calls=0, **amounts)(worker.follow)
+        remote = self._ray.remote(max_retries=0, max_calls=0, **amounts)(ray_worker.follow)
         for rank in range(1, self._size):
             there = given._replace(environment={**self.environment(rank), **meeting.environment})
             self._others.append(remote.options(**self.options(rank)).remote(there, files))

@@ -15,20 +15,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
+from trainonce.study.executors import ray_worker
+from trainonce.study.executors.assignment import Assignment
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.ray import worker
-from trainonce.study.executors.ray.cluster import connect
-from trainonce.study.executors.ray.errors import describe, first_line
-from trainonce.study.executors.ray.ranks import Ranks
-from trainonce.study.executors.remote.assignment import Assignment
-from trainonce.study.executors.remote.driver_store import DriverStore, check_open_files
-from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
-from trainonce.study.executors.remote.pieces import Piece
-from trainonce.study.executors.remote.scratch import Incoming, pieces_for, source_pieces
-from trainonce.study.executors.remote.task_folder import task_folder
-from trainonce.study.executors.remote.trial_process import Given
+from trainonce.study.executors.driver_store import DriverStore, check_open_files
+from trainonce.study.executors.ray_cluster import connect, describe, first_line
+from trainonce.study.executors.ray_ranks import Ranks
 from trainonce.study.executors.sent_task import SentTask
+from trainonce.study.executors.task_folder import task_folder
 from trainonce.study.executors.task_location import TaskLocation
+from trainonce.study.executors.trial_files import Batch, Began, Died, Incoming, Packed, Piece, pieces_for, source_pieces
+from trainonce.study.executors.trial_process import Given
 from trainonce.study.schedule import POLL
 
 if TYPE_CHECKING:
@@ -89,7 +86,7 @@ class Ray:
                 max_retries=0,  # here: a trial goes on from its checkpoint, and its files must not come twice
                 max_calls=0,  # a worker stays: the trial's process gives back the GPU
                 _generator_backpressure_num_objects=AHEAD,
-            )(worker.train)
+            )(ray_worker.train)
         except BaseException:
             self._ray.shutdown()
             raise
@@ -262,7 +259,7 @@ class Ray:
             match message:
                 case Began():
                     running.began = True
-                case worker.Meeting() as meeting:
+                case ray_worker.Meeting() as meeting:
                     assert running.ranks is not None
                     running.ranks.start_others(running.given, running.source, meeting)
                 case Piece() as piece:

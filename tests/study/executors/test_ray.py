@@ -12,13 +12,12 @@ from _records import record
 from _runs import study
 
 from trainonce.errors import StoppedError
+from trainonce.study.executors import driver_store, ray_cluster
+from trainonce.study.executors import ray as executor
 from trainonce.study.executors.base import Event
-from trainonce.study.executors.ray import cluster, executor
-from trainonce.study.executors.ray.errors import TOKEN, describe, refusal
-from trainonce.study.executors.remote import driver_store
-from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
-from trainonce.study.executors.remote.pieces import Piece
+from trainonce.study.executors.ray_cluster import TOKEN, describe, refusal
 from trainonce.study.executors.tools import Tools
+from trainonce.study.executors.trial_files import Batch, Began, Died, Packed, Piece
 from trainonce.study.runner import Schedule
 
 
@@ -94,7 +93,7 @@ def ray(monkeypatch):
     fake = FakeRay()
     monkeypatch.setattr(executor, "require", lambda *_: fake)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for name in cluster.SETTINGS:
+    for name in ray_cluster.SETTINGS:
         monkeypatch.setenv(name, os.environ.get(name, ""))
     return fake
 
@@ -265,7 +264,7 @@ def test_one_busy_trial_does_not_keep_the_others_waiting(tmp_path, ray):
 
 def test_what_is_waited_for_is_said_once(tmp_path, ray, monkeypatch):
     monkeypatch.setattr(executor, "PATIENCE", 0.0)
-    monkeypatch.setattr(cluster, "_check_answer", lambda address: None)
+    monkeypatch.setattr(ray_cluster, "_check_answer", lambda address: None)
     stream = Stream()
     ray.streams.append(stream)
     driver = Driver(tmp_path, address="head:1", max_concurrent=8, gpus=1)
@@ -296,12 +295,12 @@ def test_ray_is_shut_down_after_an_error(tmp_path, ray, monkeypatch):
         Driver(tmp_path)
     assert not ray.connected
 
-    class Unremovable(cluster.tempfile.TemporaryDirectory):
+    class Unremovable(ray_cluster.tempfile.TemporaryDirectory):
         def __exit__(self, *given):
             super().__exit__(*given)
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cluster.tempfile, "TemporaryDirectory", Unremovable)
+    monkeypatch.setattr(ray_cluster.tempfile, "TemporaryDirectory", Unremovable)
     with pytest.raises(OSError, match="No space left on device"):
         Driver(tmp_path)
     assert not ray.connected

@@ -11,14 +11,12 @@ import _tasks
 import pytest
 from _runs import study
 
-from trainonce.study.executors.remote import trial_process
-from trainonce.study.executors.remote.assignment import Assignment
-from trainonce.study.executors.remote.messages import Batch, Began, Died, Packed
-from trainonce.study.executors.remote.pieces import Piece
-from trainonce.study.executors.remote.scratch import Incoming, pieces_for
-from trainonce.study.executors.remote.trial_process import Given
+from trainonce.study.executors import trial_process
+from trainonce.study.executors.assignment import Assignment
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
+from trainonce.study.executors.trial_files import Batch, Began, Died, Incoming, Packed, Piece, pieces_for
+from trainonce.study.executors.trial_process import Given
 from trainonce.study.runner import Schedule
 
 
@@ -32,7 +30,7 @@ def given(made, job):
 
 
 def test_a_worker_loads_no_torch():
-    code = "import sys, trainonce.study.executors.ray.worker as w; sys.exit('torch' in sys.modules)"
+    code = "import sys, trainonce.study.executors.ray_worker as w; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

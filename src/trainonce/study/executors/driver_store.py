@@ -58,14 +58,9 @@ class DriverStore:
             self.release(record.key)
         return Event("end", record)
 
-    def record_death(
-        self, job: Job, kind: str, message: str, fraction: float, device: str, start: float | None = None
-    ) -> Event:
-        """Write the failure of a claimed trial whose worker died; the message is a sentence.
-
-        :param start: When the worker began, where that was not when the trial was claimed.
-        """
-        start = self._started[job.key] if start is None else start
+    def record_death(self, job: Job, kind: str, message: str, fraction: float, device: str) -> Event:
+        """Write the failure of a claimed trial whose worker died; the message is a sentence."""
+        start = self._started[job.key]
         found = {"kind": kind, "message": message, "start": start, "fraction": fraction, "device": device}
         return self.record(death_record(self._task, job, self._store, **found))  # type: ignore[arg-type]
 

@@ -7,16 +7,14 @@ import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainonce.extras import require
-from trainonce.study.executors.remote import trial_process
-from trainonce.study.executors.remote.messages import Batch, Died
-from trainonce.study.executors.remote.pieces import Piece
-from trainonce.study.executors.remote.scratch import log_path
+from trainonce.study.executors import trial_process
+from trainonce.study.executors.trial_files import Batch, Died, Piece, log_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trainonce.study.executors.remote.messages import Message
-    from trainonce.study.executors.remote.trial_process import Given
+    from trainonce.study.executors.trial_files import Message
+    from trainonce.study.executors.trial_process import Given
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")  # Ray sets them for each task
 

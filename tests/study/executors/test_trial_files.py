@@ -1,20 +1,18 @@
-"""What a worker sends of its trial, while the trial goes on, ends or starts anew between any two pieces."""
+"""The files of a trial in pieces; what a worker sends while the trial goes on, ends or starts anew between two."""
 
 import os
 
 import pytest
 
-from trainonce.study.executors.remote import pieces
-from trainonce.study.executors.remote.messages import Batch, Packed
-from trainonce.study.executors.remote.outgoing import Outgoing
-from trainonce.study.executors.remote.pieces import Piece
+from trainonce.study.executors import trial_files
+from trainonce.study.executors.trial_files import Batch, Outgoing, Packed, Piece
 
 KEY, LAST = "0123456789abcdef", Packed(b"", True)
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(pieces.cut, "__defaults__", (10,))
+    monkeypatch.setattr(trial_files.cut, "__defaults__", (10,))
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def arrive(messages, into):
     batches = []
     for message in messages:
         if isinstance(message, Piece):
-            pieces.write(into, message)
+            trial_files.write(into, message)
         elif isinstance(message, Batch):
             batches.append(message)
     names = batches[0].names if batches else ()
@@ -136,3 +134,34 @@ def test_files_of_a_batch_that_was_dropped_come_with_the_next(trial, tmp_path):
     assert arrive([first, *messages], tmp_path / "driver") == {}
     save(trial, 2)
     assert "a.txt" in arrive(outgoing.checkpoint(), tmp_path / "driver")
+
+
+def test_files_of_any_size_arrive_as_they_were(tmp_path):
+    sizes = {"empty": 0, "one": 1, "exact": 20, "below/deep/more": 47}
+    for name, size in sizes.items():
+        (tmp_path / "here" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "here" / name).write_bytes(os.urandom(size))
+    names = trial_files.names_in(tmp_path / "here")
+    assert names == sorted(sizes)
+    for name in names:
+        for piece in trial_files.cut(tmp_path / "here", name, size=10):
+            assert len(piece.content) <= 10
+            trial_files.write(tmp_path / "there", piece)
+    for name in names:
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+
+
+def test_a_shorter_file_replaces_a_longer_one(tmp_path):
+    trial_files.write(tmp_path, Piece("a", 0, b"long"))
+    trial_files.write(tmp_path, Piece("a", 0, b"s"))
+    assert (tmp_path / "a").read_bytes() == b"s"
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "a/../../b"])
+def test_a_file_cannot_leave_the_folder(name, tmp_path):
+    with pytest.raises(ValueError, match="must lie below the folder that is sent"):
+        trial_files.write(tmp_path / "in", Piece(name, 0, b"x"))
+
+
+def test_a_folder_that_is_not_there_has_no_files(tmp_path):
+    assert trial_files.names_in(tmp_path / "none") == []

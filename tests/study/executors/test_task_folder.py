@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from trainonce.recipes.digits import digits
-from trainonce.study.executors.remote import task_folder
+from trainonce.study.executors import task_folder
 from trainonce.study.executors.task_location import TaskLocation, load_file
 
 TASK = """

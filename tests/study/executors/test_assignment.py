@@ -12,8 +12,8 @@ from _runs import keys_of, records, study
 
 import trainonce
 from trainonce.study import runner
-from trainonce.study.executors.remote.assignment import Assignment, train
-from trainonce.study.executors.remote.driver_store import DriverStore
+from trainonce.study.executors.assignment import Assignment, train
+from trainonce.study.executors.driver_store import DriverStore
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.executors.tools import EXECUTORS

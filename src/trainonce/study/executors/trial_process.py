@@ -21,19 +21,17 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trainonce.study.executors import trial_files
 from trainonce.study.executors.exits import describe_exit
 from trainonce.study.executors.parent_watch import end_with_parent
-from trainonce.study.executors.remote import pieces, scratch
-from trainonce.study.executors.remote.messages import Began, Died, Packed
-from trainonce.study.executors.remote.outgoing import Outgoing
+from trainonce.study.executors.trial_files import Began, Died, Outgoing, Packed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
     from multiprocessing.connection import Connection
 
     from trainonce.study.executors.base import Event
-    from trainonce.study.executors.remote.messages import Message
-    from trainonce.study.executors.remote.pieces import Piece
+    from trainonce.study.executors.trial_files import Message, Piece
 
 POLL = 0.2  # seconds between two looks at the checkpoint
 PAUSE = 10.0  # seconds between two checkpoints that are sent, at least
@@ -60,14 +58,14 @@ def run(given: Given, files: Iterable[Piece]) -> Iterator[Message]:
 
     An error of this machine, such as a full disk, is an OSError that names it.
 
-    :param files: For the trial, as :func:`~trainonce.study.executors.remote.scratch.pieces_for` makes them.
+    :param files: For the trial, as :func:`~trainonce.study.executors.trial_files.pieces_for` makes them.
     """
     yield Began()
     folder, process = None, None
     try:
         folder = _make_folder()
         for piece in files:
-            pieces.write(folder, piece)
+            trial_files.write(folder, piece)
         outgoing = Outgoing(given.key, folder)
         ours, theirs = multiprocessing.Pipe(duplex=False)
         process = _start(given, folder, theirs)
@@ -106,7 +104,7 @@ def _is_alive(process: int) -> bool:
 
 def _start(given: Given, folder: Path, pipe: Connection) -> Any:
     context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainonce.study.executors.remote.ranks", *given.preload])
+    context.set_forkserver_preload(["trainonce.study.executors.assignment", *given.preload])
     process = context.Process(target=main, args=(given, str(folder), pipe), name=f"trial {given.key}", daemon=False)
     engine, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
     try:
@@ -142,12 +140,12 @@ def _follow(process: Any, pipe: Connection, outgoing: Outgoing) -> Generator[Mes
 
 def main(given: Given, folder: str, pipe: Connection) -> None:
     """The life of a trial's process."""
-    from trainonce.study.executors.remote.ranks import train  # here: the worker itself must not load torch
+    from trainonce.study.executors.assignment import train_over_ranks  # here: the worker itself must not load torch
     from trainonce.study.executors.worker_process import redirect_output
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(last=lambda: shutil.rmtree(folder, ignore_errors=True))
-    redirect_output(Path(folder, scratch.log_path(given.key)))
+    redirect_output(Path(folder, trial_files.log_path(given.key)))
     os.environ.update(given.environment)
     assignment = pickle.loads(given.assignment)
     if given.origin is not None and given.place is not None:
@@ -160,8 +158,8 @@ def main(given: Given, folder: str, pipe: Connection) -> None:
             pipe.send((pickle.dumps(event), event is None or event.kind != "beat"))
 
     source = assignment.job.source
-    other = None if source is None else Path(folder, scratch.trial_path(source))
-    send(train(assignment, Path(folder, scratch.trial_path(given.key)), other, send))
+    other = None if source is None else Path(folder, trial_files.trial_path(source))
+    send(train_over_ranks(assignment, Path(folder, trial_files.trial_path(given.key)), other, send))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads or processes the task has left behind

@@ -1,1 +1,0 @@
-"""Trials as tasks of a Ray cluster."""
