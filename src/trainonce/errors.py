@@ -20,6 +20,10 @@ class StoppedError(RuntimeError):
     """A study cannot go on: a finished trial could not be recorded, or the task was changed meanwhile."""
 
 
+class TerminatedError(BaseException):
+    """This process was asked to end by SIGTERM: like a KeyboardInterrupt it is no error of the task."""
+
+
 class SameFailureError(StoppedError):
     """The first trials of a study all failed in the same way, so the others would, too."""
 

@@ -1,6 +1,9 @@
 """What the command reads: its version, seeds, and plans in every way to write them."""
 
 import contextlib
+import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from _tasks import line
 import trainonce
 from trainonce import cli
 from trainonce.cli.arguments import build_parser, put_task_first
+from trainonce.cli.training import compare
 from trainonce.study.plans import parse, separate
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command.md"
@@ -29,6 +33,22 @@ def test_every_option_is_in_the_reference():
 
 def read(*arguments):
     return build_parser().parse_args(put_task_first(["compare", *arguments]))
+
+
+def test_the_scripts_for_clusters_give_the_command_what_it_reads():
+    page = (PAGE.parents[1] / "how-to" / "cluster.md").read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```(?:bash|yaml)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    quoted = [json.loads(found) for block in blocks for found in re.findall(r"command: (\[.*\])", block)]
+    plain = [
+        shlex.split(found, comments=True) for block in blocks for found in re.findall(r"trainonce compare .*", block)
+    ]
+    commands = [[word for word in command if word != "&"] for command in [*quoted, *plain]]
+    assert len(commands) == 6
+    for program, *arguments in commands:
+        asked = build_parser().parse_args(put_task_first(arguments))
+        assert (program, asked.command) == ("trainonce", compare)
+        assert asked.task in ("study.toml", "my_task.py")
+    assert sum("--no-wait" in command for command in commands) == 3
 
 
 def test_the_version(capsys):

@@ -62,20 +62,6 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_repeated(whole_gro
     assert len(records(out)) == 6 * seeds
 
 
-def test_two_processes_on_one_store_share_the_work(tmp_path):
-    notes, out = tmp_path / "notes", tmp_path / "out"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainonce.study.executors.worker_process", "torch._dynamo", "_tasks"])
-    pair = [context.Process(target=_run_noted, args=(out, notes, 8, workers)) for workers in (1, 2)]
-    for process in pair:
-        process.start()
-    for process in pair:
-        process.join()
-    assert [process.exitcode for process in pair] == [0, 0]
-    _check_nothing_lost_or_repeated(_noted(out, notes, 8), notes)
-    assert all(len(times) == 1 for times in starts(notes).values())
-
-
 def test_two_processes_try_a_failing_trial_once(tmp_path):
     context = multiprocessing.get_context("forkserver")
     together = context.Barrier(2)  # a study that starts after the failure tries it again, and rightly

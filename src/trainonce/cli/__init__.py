@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING
 
@@ -14,11 +17,12 @@ from trainonce.cli.problem import Problem
 from trainonce.cli.settings_argument import with_settings
 from trainonce.cli.task_argument import load_task
 from trainonce.cli.training import compare, run
-from trainonce.errors import StoppedError
+from trainonce.errors import StoppedError, TerminatedError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
 __all__ = ["load_task", "main"]
 
@@ -35,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)
             if command is compare and study_file.is_study_file(asked.task):
                 study_file.fill_in(asked)
-            return _run_together(command, asked) if command in (compare, run) else command(asked)
+            if command not in (compare, run):
+                return command(asked)
+            with _end_by_sigterm():
+                return _run_together(command, asked)
     except BrokenPipeError:  # the reader of our output has gone
         return 1
     except (Problem, StoppedError, ImportError, ValueError, OSError) as error:
@@ -44,6 +51,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped. Finished trials are kept: the same command goes on from there.", file=sys.stderr)
         return 130
+    except TerminatedError:
+        print("\nEnded by SIGTERM. Finished trials are kept: the next worker goes on from there.", file=sys.stderr)
+        return 128 + signal.SIGTERM
+
+
+@contextlib.contextmanager
+def _end_by_sigterm() -> Iterator[None]:
+    """Let the first SIGTERM to this process end the block by an exception, so that it takes its children along."""
+    if "RANK" in os.environ or threading.current_thread() is not threading.main_thread():
+        yield  # torchrun ends its processes itself
+        return
+    own = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:  # a process that was forked from this one
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        signal.signal(number, signal.SIG_IGN)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run_together(command: Callable[[argparse.Namespace], int], asked: argparse.Namespace) -> int:

@@ -32,7 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
         "compare",
         help="train a task under several plans and seeds, and report",
         description="Train a task under several plans and seeds, summarise, and write a report. Stopped or killed, the "
-        "same command goes on where it was.",
+        "same command goes on where it was. Given again beside it, on any machine that sees the folder, it shares the "
+        "work.",
     )
     _task_arguments(one, ", or a study file: study.toml")
     default = f"(default: {' '.join(PLANS)})"
@@ -52,6 +53,11 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--yes", action="store_true", help=f"do not ask before more than {LIMIT:,} trials or a day")
     one.add_argument(
         "--keep-going", action="store_true", help="go on where the first trials have all failed in the same way"
+    )
+    one.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="end when nothing is left to take, and let other workers of the study end what they train",
     )
     _drop_argument(one)
     one.add_argument("--no-report", action="store_true", help=f"no {layout.REPORT} at the end")

@@ -56,13 +56,16 @@ def compare(asked: argparse.Namespace) -> int:
         what = ", ".join(study.changes)
         print(textwrap.fill(f"Changed since the last run: {what}. Earlier trials are kept, and not used.", 100))
     try:
-        summary = study.run(**_tools(asked), limit=None, keep_going=asked.keep_going)
+        summary = study.run(**_tools(asked), limit=None, keep_going=asked.keep_going, wait=not asked.no_wait)
     except SameFailureError:
         return _failures(study, HOPELESS)
+    if study.elsewhere:
+        return _failures(study)
     print_summary(summary)
     if warned := _warnings(study):
         print(warned)
-    write_report(out, page=not asked.no_report)
+    with study.store.lock_report():
+        write_report(out, page=not asked.no_report)
     return _failures(study)
 
 

@@ -91,7 +91,7 @@ class Lines(Silent):
     def on_wait(self, count: int) -> None:
         if not self._waited:
             self._waited = True
-            print(f"Waiting for {count} trial{'s' * (count != 1)} that another process is running.", flush=True)
+            print(f"Waiting for {count} trial{'s' * (count != 1)} that other workers are training.", flush=True)
 
     def on_note(self, text: str) -> None:
         print(textwrap.fill(text, 100), flush=True)

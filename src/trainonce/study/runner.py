@@ -116,13 +116,17 @@ def run(
     listener: Listener,
     *,
     keep_going: bool = False,
-) -> None:
-    """Run whatever is missing or has failed; unless told to keep going, until that is hopeless."""
+    wait: bool = True,
+) -> int:
+    """Run whatever is missing or has failed, and return how many trials other processes are still running.
+
+    Unless told to keep going, until that is hopeless; unless told not to wait, until nobody runs any.
+    """
     schedule, news = Schedule(everything, store.read()), News(store)
     failures = Failures(record for item in everything for key in item.keys if (record := schedule.records.get(key)))
     labels: dict[str, str] = {}
     notes = Notes(task, everything)
-    start, count = time.monotonic(), 0
+    start, count, idle = time.monotonic(), 0, 0
     with tools.open(task, store, _preload(task, everything)) as executor:
         while True:
             while executor.has_room and (found := schedule.next()) is not None:
@@ -140,10 +144,14 @@ def run(
             schedule.skipped.clear()
             if executor.is_idle:
                 if schedule.is_finished:
-                    return
+                    return 0
+                if idle and not wait:  # all others have been looked at since the last trial here ended
+                    return schedule.elsewhere
                 listener.on_wait(schedule.elsewhere)
                 time.sleep(POLL)
+                idle += 1
                 continue
+            idle = 0
             for key, event in executor.events():
                 if event.kind == "beat":
                     listener.on_progress(key, *event.content)

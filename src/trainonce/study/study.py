@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -61,6 +60,9 @@ class Study:
     #: What has changed of the task since the folder's earlier trials, which are kept, and not used.
     changes: tuple[str, ...] = ()
 
+    #: How many trials other processes were still training when the last ``run(wait=False)`` ended.
+    elsewhere: int = 0
+
     def __repr__(self) -> str:
         keys, records = {key for item in self.items() for key in item.keys}, self.store.read()
         done = sum(key in records and records[key].status != "failed" for key in keys)
@@ -87,10 +89,14 @@ class Study:
         options: Mapping[str, Any] | None = None,
         limit: int | None = cost.LIMIT,
         keep_going: bool = False,
+        wait: bool = True,
     ) -> Summary:
         """Train what is missing or has failed, record it in the folder, and return the summary.
 
         ``trainonce.report.text(summary)`` says what was found, and ``trainonce.report.write(study)`` writes the page.
+
+        Called in several processes, on one machine or on several that see the folder, they share the work: each takes
+        trials that nobody has.
 
         :param workers: How many processes run at a time; 0 trains in this process. By default one per core, at most 8,
             or one per GPU.
@@ -103,6 +109,9 @@ class Study:
         :param limit: Of how many trials a study is refused as a probable mistake, or if it takes more than a day by
             the task's ``seconds``; None for no limit.
         :param keep_going: Whether to go on after three trials that failed in the same way while none has succeeded.
+        :param wait: Whether to wait for trials that other processes train, and to take over those of one that dies.
+            Without it the run ends when nothing is left to take, ``elsewhere`` says how many trials others still
+            train, and if there are any nothing is written: that is left to the last one.
         """
         if is_worker():
             raise RuntimeError(
@@ -119,14 +128,18 @@ class Study:
             )
         if limit is not None and (much := self._excess(tools.workers, limit)):
             raise ValueError(f"{much} With limit=None it runs all the same.")
-        with contextlib.nullcontext():
+        with self.store.join(print if show else _say_nothing):
             with self.store.lock_manifest():
                 self._known = self._read_plans()  # another process may have added plans
                 self.store.write_manifest(self._manifest())
             everything = self.items()
             listener: Listener = progress.listener(self.task, everything, self.store) if show else progress.Silent()
             with listener:  # type: ignore[attr-defined]
-                runner.run(self.task, self.store, everything, tools, listener, keep_going=keep_going)
+                self.elsewhere = runner.run(
+                    self.task, self.store, everything, tools, listener, keep_going=keep_going, wait=wait
+                )
+        if self.elsewhere and show:
+            print(_left_to_others(self.elsewhere))
         return self.summary()
 
     def _excess(self, workers: int, limit: int) -> str:
@@ -150,6 +163,14 @@ class Study:
             before = merged.get(plan.name, {}).get("seeds", [])
             merged[plan.name] = _as_json(plan) | {"seeds": sorted({*before, *self.seeds})}
         return list(merged.values())
+
+
+def _say_nothing(text: str) -> None: ...
+
+
+def _left_to_others(count: int) -> str:
+    trials = f"{count} trial{'s' if count != 1 else ''}"
+    return f"Nothing is left to take. Other workers are training {trials}, and the last of them writes the page."
 
 
 def check_task(manifest: Mapping[str, Any], task: Task, store: Store) -> None:

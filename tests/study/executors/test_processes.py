@@ -13,7 +13,7 @@ import pytest
 from _runs import records, starts, study
 
 from trainonce.study import Study, runner
-from trainonce.study.executors.processes import postpone_interrupt
+from trainonce.study.executors.processes import postpone_signals
 from trainonce.study.executors.task_location import load_file
 from trainonce.study.store import Store
 
@@ -158,18 +158,23 @@ def _interruptible():
 
 
 @pytest.mark.usefixtures("_interruptible")
-def test_an_interrupt_is_postponed_and_not_lost():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_postponed_and_not_lost(number):
     steps = []
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def work():
-        with postpone_interrupt():
-            signal.raise_signal(signal.SIGINT)
+        with postpone_signals():
+            signal.raise_signal(number)
             steps.append("after the signal")
 
-    with pytest.raises(KeyboardInterrupt):
-        work()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        found = signal.signal(signal.SIGTERM, before)
     assert steps == ["after the signal"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert found is signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.usefixtures("_interruptible")
@@ -178,7 +183,7 @@ def test_outside_the_main_thread_handlers_stay_as_they_are():
     found = []
 
     def work():
-        with postpone_interrupt():
+        with postpone_signals():
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

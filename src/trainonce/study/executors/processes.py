@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.0  # seconds after which a SIGTERM that has ended a trial's process was not meant for this one, too
+
+
 @dataclasses.dataclass
 class _Running:
     """A worker process at its trial."""
@@ -69,7 +73,7 @@ class Processes:
         given = (self._sent, job, str(self._store.path), device, self._tools.threads, theirs)
         name = worker_process.NAME + job.key
         process = self._context.Process(target=worker_process.main, args=given, name=name, daemon=False)
-        with postpone_interrupt():
+        with postpone_signals():
             process.start()
             self._running[ours] = _Running(process, job, slot, time.time(), device)
         theirs.close()
@@ -93,6 +97,8 @@ class Processes:
     def _record_death(self, running: _Running) -> Event:
         """Record the failure of a trial whose process ended without its last event."""
         running.process.join()
+        if running.process.exitcode == -signal.SIGTERM:
+            time.sleep(GRACE)  # a job scheduler ends all processes of a job: then this one is interrupted here
         job = running.job
         record = death_record(
             self._task,
@@ -131,36 +137,38 @@ def _receive(pipe: Any) -> Event | None:
 
 
 def _start_server(context: Any, preload: list[str]) -> None:
-    """Start the process that workers are forked from. Ctrl-C is not for it: it may be importing for seconds."""
+    """Start the process that workers are forked from. Ctrl-C and SIGTERM are not for it: it ends with this one."""
     context.set_forkserver_preload(preload)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS} if _in_main_thread() else {}
     try:
         forkserver.ensure_running()
     finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def postpone_interrupt() -> Iterator[None]:
-    """Let Ctrl-C take effect only after the block.
+def postpone_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM take effect only after the block.
 
     Interrupted between its connection to the fork server and its request, a start would leave the server with half a
-    request, at which it dies with a traceback. The handler is replaced rather than the signal blocked: a signal that
-    the main thread blocks is delivered through any other thread, and Python still raises in the main one.
+    request, at which it dies with a traceback. The handlers are replaced rather than the signals blocked: one that the
+    main thread blocks is delivered through any other thread, and Python still raises in the main one.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or not _in_main_thread():  # a handler that is not Python's cannot be put back
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    if None in before.values() or not _in_main_thread():  # a handler that is not Python's cannot be put back
         yield
         return
     received: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: received.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if received:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(received[0])
 
 
 def _in_main_thread() -> bool:

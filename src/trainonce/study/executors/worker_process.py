@@ -41,6 +41,7 @@ def main(
 ) -> None:
     """Run one trial of the store at ``path``, and send its events through the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the parent ends it; the fork server ignores it
     end_with_parent()  # a trial whose study was killed would go on unseen, and keep its device
     torch.set_num_threads(threads)
     store = Store(path)

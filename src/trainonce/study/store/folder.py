@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainonce.study import layout
 from trainonce.study.record import FORMAT, OtherFormatError, Record, as_json, check_format
-from trainonce.study.store import curves, lines, locks, plans
+from trainonce.study.store import curves, lines, locks, plans, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-#: The bytes of the claims that stand for the manifest and for the end of the records; trials have the first 2 ** 60.
-MANIFEST_BYTE, RECORDS_BYTE = 1 << 61, (1 << 61) + 1
+#: The bytes of the claims that stand for something else than a trial; trials have the first 2 ** 60.
+MANIFEST_BYTE, RECORDS_BYTE, WORKERS_BYTE, REPORT_BYTE = ((1 << 61) + i for i in range(4))
 
 
 class DamagedStore(UserWarning):
@@ -112,7 +112,7 @@ class Store:
             curves.write(self.folder(record.key))
         line = json.dumps(as_json(record.to_json()), allow_nan=False).encode() + b"\n"
         try:
-            with locks.lock(self.claims, RECORDS_BYTE, wait=True), self.trials.open("r+b", buffering=0) as file:
+            with self._locked(RECORDS_BYTE), self.trials.open("r+b", buffering=0) as file:
                 end = lines.end_of_lines(file.fileno())
                 file.truncate(end)  # a writer was killed within its line
                 file.seek(end)
@@ -132,6 +132,10 @@ class Store:
             ) from None
 
     # Who runs what
+
+    def join(self, tell: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
+        """Be one of the workers of the study during the block: see :mod:`.workers`."""
+        return workers.join(self.path / layout.WORKERS, lambda: self._locked(WORKERS_BYTE), tell)
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[bool]:
@@ -157,11 +161,16 @@ class Store:
             ) from None
         return dict(content) | listed
 
-    @contextlib.contextmanager
-    def lock_manifest(self) -> Iterator[None]:
+    def lock_manifest(self) -> contextlib.AbstractContextManager[bool]:
         """While it is read and written, no other thread or process changes it."""
-        with locks.lock(self.claims, MANIFEST_BYTE, wait=True):
-            yield
+        return self._locked(MANIFEST_BYTE)
+
+    def lock_report(self) -> contextlib.AbstractContextManager[bool]:
+        """While one worker writes the page, no other does."""
+        return self._locked(REPORT_BYTE)
+
+    def _locked(self, byte: int) -> contextlib.AbstractContextManager[bool]:
+        return locks.lock(self.claims, byte, wait=True)
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
         """Replace the manifest in one move."""
