@@ -155,6 +155,7 @@ def test_without_waiting_a_worker_ends_when_nothing_is_left_to_take(command, tmp
     second = command("other", "gated", *options, notes=notes, gate=gate)
     said, errors = second.communicate(timeout=60)
     assert second.returncode == 0, errors
+    assert "Waiting" not in said
     assert said.endswith(
         "Nothing is left to take. Other workers are training 2 trials, and the last of them writes the page.\n"
     )

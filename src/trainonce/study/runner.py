@@ -147,7 +147,8 @@ def run(
                     return 0
                 if idle and not wait:  # all others have been looked at since the last trial here ended
                     return schedule.elsewhere
-                listener.on_wait(schedule.elsewhere)
+                if wait:
+                    listener.on_wait(schedule.elsewhere)
                 time.sleep(POLL)
                 idle += 1
                 continue

@@ -37,13 +37,11 @@ OPTIONS = {
     "max_concurrent": Option(int, "a whole number of at least 1", _is_count, "trainings at a time (default: 16)"),
     "cpus": Option(float, "a number of at least 0", _is_amount, "CPU cores of a training (default: 1)"),
     "gpus": Option(float, "a number of at least 0", _is_amount, "GPUs of a training, 0.25 for a quarter (default: 0)"),
-    "address": Option(str, "text, such as auto or ray://host:10001", _is_text, "a running Ray cluster"),
+    "address": Option(str, "text, such as auto or host:6379", _is_text, "a running Ray cluster"),
 }
 
 #: Which executors take which options; those that are not named take none, and train on this machine.
-TAKES: dict[str, tuple[str, ...]] = {
-    "ray": ("max_concurrent", "cpus", "gpus", "address"),
-}
+TAKES: dict[str, tuple[str, ...]] = {"ray": ("max_concurrent", "cpus", "gpus", "address")}
 
 CONCURRENT = 16  # trainings at a time on a cluster, unless an option says more
 
