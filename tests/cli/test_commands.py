@@ -200,7 +200,7 @@ BROKEN = f"{TASKS}:troubled"
         (["compare", f"{TASKS}:lin"], r"_tasks\.py has no task 'lin'; .* Did you mean 'line'\?"),
         (
             ["compare", f"{TASKS}"],
-            r"must have one function decorated .*; it has line, noted, gambler, vanishing, troubled: write",
+            r"must have one function decorated .*; it has line, noted, gambler, vanishing, troubled, gated: write",
         ),
         (["compare", f"{TESTS / '_two_ranks.py'}"], r"must have one function decorated .*; it has none\."),
         (["compare", "no.such.module:task"], r"no\.such\.module:task cannot be loaded: ModuleNotFoundError"),
