@@ -171,6 +171,23 @@ def test_the_table_of_the_fresh_seeds_is_that_of_the_records():
         assert text in page
 
 
+def test_the_table_of_starts_is_that_of_the_records():
+    data = Path(__file__).parents[2] / "docs" / "results" / "data" / "arena"
+    if not data.is_dir():
+        pytest.skip("a source distribution has no records")
+    rows = score.against(records.read(data / "starts.jsonl.xz"), lambda name: tasks.get(name).higher, "uniform")
+    pairs = {(row.rule, row.variant): row for row in rows}
+    expected = []
+    for init in (" init=0.1", " init=0.3", "", " init=3"):
+        adam, sgd = (pairs[f"printed fold=0.2{init}", variant] for variant in ("adam", "sgd"))
+        cells = [score.paired([row]).splitlines()[2].split(" | ")[2:4] for row in (adam, sgd)]
+        expected.append([*cells[0], ", ".join(sorted(adam.worse)), *cells[1]])
+    assert set(PDE) <= set(pairs["printed fold=0.2 init=0.1", "adam"].ahead)
+    page = (data.parents[1] / "arena.md").read_text()
+    table = page.split("| `init` | ahead, Adam |")[1].split("\n\n")[0]
+    assert [[cell.strip() for cell in line.split("|")[2:7]] for line in table.splitlines()[2:]] == expected
+
+
 def test_the_choice_of_the_default_is_that_of_the_records():
     """Of two paces on ten further seeds, by a rule that was stated before."""
     data = Path(__file__).parents[2] / "docs" / "results" / "data" / "arena"
