@@ -123,7 +123,7 @@ def test_what_a_table_lacks_is_one_sentence(tmp_path, plans, metric, said):
 
 
 def test_dynamics_show_the_composite_loss_and_the_exponents_of_the_rule(study):
-    panels = dynamics.draw(study, 0.1, 2).axes
+    panels = dynamics.draw(study, 0.1, 4).axes
     titles = [axes.get_title(loc="left") for axes in panels]
     auxiliary = [f"exponent of {term}" for term in TERMS[1:]]
     assert titles[:3] == ["composite loss", "loss: camera", "loss: invariance"]

@@ -346,7 +346,7 @@ def test_run_shows_the_failure_of_the_run_that_a_control_needs(tmp_path, capsys)
     assert run(*arguments) == 1
     said = capsys.readouterr()
     assert "left out: the run of seed 1 failed" in said.out
-    assert "1 trial failed. The first, yoto init 1, decay 2, seed 1:" in said.err
+    assert "1 trial failed. The first, yoto init 1, decay 4, seed 1:" in said.err
 
 
 def test_a_file_with_a_syntax_error_shows_it(tmp_path, capsys):

@@ -46,7 +46,7 @@ def kept(folder="out"):
 @pytest.mark.parametrize(
     ("more", "settings", "decay"),
     [
-        ([], {"steps": 2, "lr": 0.1, "act": "relu"}, 2.0),
+        ([], {"steps": 2, "lr": 0.1, "act": "relu"}, 4.0),
         (["--preset", "odd"], {"steps": 2, "lr": 0.5, "act": "gelu"}, 7.0),
         (["--set", "lr=0.25", "--preset", "odd"], {"steps": 2, "lr": 0.25, "act": "gelu"}, 7.0),
         (["--preset", "odd", "--steps", "3", "--plan", "yoto:decay=1"], {"steps": 3, "lr": 0.5, "act": "gelu"}, 1.0),

@@ -120,7 +120,7 @@ def study(made, folder, plans, seeds):
 
 
 #: What a study writes: the framework leaves nothing beside it.
-FILES = {layout.RECORDS, layout.MANIFEST, layout.CLAIMS, layout.TRIALS, layout.LOGS, layout.SUMMARY, layout.TABLE}
+FILES = {layout.RECORDS, layout.MANIFEST, layout.CLAIMS, layout.TRIALS, layout.LOGS, layout.WORKERS}
 
 
 @pytest.mark.parametrize("made", [with_lightning, with_trainer], ids=["lightning", "transformers"])

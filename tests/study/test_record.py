@@ -45,7 +45,7 @@ def test_records_hold_the_rule_with_all_its_settings_and_its_version():
     settings = {"at": "last", "follow": 0.75, "every": 0.05, "travel": None}
     assert content["rule"] == {"rule": "BalancedLoss", "version": 1, "settings": settings}
     assert (content["format"], content["coefficients"]) == (FORMAT, [0.5, 2.0])
-    settings = {"init": 0.1, "decay": 2.0, "regularizer": ["negentropy", "softplus"], "lr": None, "travel": None}
+    settings = {"init": 0.1, "decay": 4.0, "regularizer": ["negentropy", "softplus"], "lr": None, "travel": None}
     assert yoto().to_json() == {"rule": "CompositeLoss", "version": 2, "settings": settings}
 
 
@@ -96,7 +96,7 @@ def test_a_rule_and_its_key_are_the_same_before_and_after_a_record_is_written(ru
 
 def test_keys_stay_what_they_are():
     """A change of a key orphans every stored result."""
-    rules = [fixed((1.0, 10.0)), yoto(), balance(), replay(yoto()), Rule("uw")]
+    rules = [fixed((1.0, 10.0)), yoto(decay=2), balance(), replay(yoto(decay=2)), Rule("uw")]
     assert [key_of("task", rule, 0) for rule in rules] == PINNED
 
 

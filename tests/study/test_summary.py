@@ -366,7 +366,7 @@ def test_sweeps_show_their_points_and_rank_nowhere():
     records = [record(p, 0, 1, 2) for p in rules]
     found = summary(*GOOD, records, [plan("sweep-init", "sweep", rules, [0])])
     assert [row.plan for row in found.ranked] == ["yoto", "grid"]
-    assert [o.label for o in found.sweeps[0].outcomes] == ["init 0.1, decay 2", "init 1, decay 2"]
+    assert [o.label for o in found.sweeps[0].outcomes] == ["init 0.1, decay 4", "init 1, decay 4"]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def write_report(folder: Path, page: bool = True) -> None:
     from trainonce.report import write, write_data
 
     if page:
-        print(f"Report: {write(folder)}")
+        write(folder)
+        print(f"Report: {folder / layout.REPORT}")
     else:
         write_data(folder)
 

@@ -105,7 +105,7 @@ def parameters(name: str, place: str = "") -> dict[str, Any]:
     A setting that must be given has the default ``Parameter.empty``.
 
     >>> parameters("CompositeLoss")
-    {'init': 1.0, 'decay': 2.0, 'regularizer': ('negentropy', 'softplus'), 'lr': None, 'travel': None}
+    {'init': 1.0, 'decay': 4.0, 'regularizer': ('negentropy', 'softplus'), 'lr': None, 'travel': None}
     """
     if name in PEERS:
         return peers.settings_of(name)
