@@ -37,7 +37,7 @@ def study_task(arena: Task) -> StudyTask:
     metric, _, unit = arena.metric.partition(", ")
     keys = {split: f"{split}/{metric}" for split in SPLITS}
 
-    def train(trial: Trial, *, steps: int = arena.steps, lr: float = arena.lr) -> dict[str, float] | None:
+    def train(trial: Trial, *, steps: int = arena.steps, lr: float = arena.lr) -> dict[str, float]:
         def move(tensors: Tensors) -> Tensors:
             return {name: value.to(trial.device) for name, value in tensors.items()}
 
@@ -55,7 +55,7 @@ def study_task(arena: Task) -> StudyTask:
         optimizer = adam(arena, lr)(list(model.parameters()))
         trial.attach(optimizer)
         schedule = half_cosine(steps)(optimizer)
-        for step in range(steps):
+        for step in trial.loop([model, schedule, rng]):
             drawn = move(arena.draw(rng))
             optimizer.zero_grad()
             criterion(arena.losses(model, data, drawn)).backward()
@@ -63,8 +63,6 @@ def study_task(arena: Task) -> StudyTask:
             schedule.step()
             if (step + 1) % report_every(steps) == 0:
                 trial.report(step + 1, **{metric: score("validation")})
-                if trial.should_prune():
-                    return None
         return {key: score(split) for split, key in keys.items()}
 
     def parts(seed: int, *, steps: int, lr: float) -> Stackable:

@@ -50,7 +50,7 @@ def diabetes(trial, *, steps=150, lr=3e-3):
     criterion = trial.criterion(validation=lambda: error(*data["validation"]))
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
     trial.attach(optimizer)
-    for _ in range(steps):
+    for _ in trial.loop([net]):
         out = net(x)
         fit = mse_loss(out, (y - mean) / deviation)
         smooth = mse_loss(net(x + 0.5 * torch.randn_like(x)), out)

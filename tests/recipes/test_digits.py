@@ -126,13 +126,6 @@ def test_a_rule_that_cannot_move_trains_as_fixed_weights_do(tmp_path):
     assert learned["test/accuracy"] == given["test/accuracy"]
 
 
-def test_a_trial_that_is_given_up_returns_nothing(tmp_path):
-    task = digits.digits.using(steps=27)
-    trial = Trial(task, EQUAL, 0, dir=tmp_path, pruner=lambda reports: len(reports) == 3)
-    assert task(trial) is None
-    assert trial.steps == 3
-
-
 def test_the_papers_rule_moves_and_fixed_weights_do_not(tmp_path):
     _, learner = trained(tmp_path / "rule", yoto(init=0.1), steps=10)
     rows = learner.history.coefficients()

@@ -170,12 +170,6 @@ def test_a_seed_decides_the_result():
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_a_pruned_training_stops_at_once_and_returns_nothing():
-    trial = trial_with(prune=True)
-    assert distillation(trial) is None
-    assert [step for step, _ in trial.reports] == [11]
-
-
 def test_a_rule_that_cannot_move_trains_as_fixed_weights_do():
     """The loop cannot tell them apart: same start, same batches, same noise."""
     columns = []

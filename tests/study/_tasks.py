@@ -29,12 +29,12 @@ def train(trial, steps, lr=0.1, each=None):
     def error(part):
         return (w[0] * x[part] + w[1] - y[part]).square().mean()
 
-    for step in range(1, steps + 1):
+    for step in trial.loop([torch.nn.ParameterList([w])], steps=steps):
         optimizer.zero_grad()
         criterion(fit=error(slice(16)), small=w[0].square() + 0.1, flat=w[1].square() + 0.1).backward()
         optimizer.step()
-        if each is not None and each(step, error(slice(16, 32)).item()):
-            return None
+        if each is not None:
+            each(step + 1, error(slice(16, 32)).item())
     return {"validation/error": error(slice(16, 32)).item(), "test/error": error(slice(32, 48)).item()}
 
 
@@ -46,7 +46,6 @@ def line(trial, *, steps=20, lr=0.1, pause=0.0):
         time.sleep(pause)
         if step % 2 == 0:
             trial.report(step, error=value)
-        return trial.should_prune()
 
     return train(trial, steps, lr, each)
 
@@ -138,9 +137,10 @@ class FakeTrial:
     """As much of a trial as a task needs, around a given criterion; records nothing but the validation loss."""
 
     device = torch.device("cpu")
+    paused = False
 
-    def __init__(self, criterion, seed=0, prune=False, history=None):
-        self.made, self.seed, self.prune, self.reports, self.history = criterion, seed, prune, [], history
+    def __init__(self, criterion, seed=0, history=None):
+        self.made, self.seed, self.reports, self.history = criterion, seed, [], history
 
     def criterion(self, *, validation=None):
         self.validation = validation
@@ -149,20 +149,29 @@ class FakeTrial:
     def attach(self, optimizer):
         return trainonce.attach(optimizer, self.made, history=self.history)
 
+    def loop(self, parts):
+        """As many steps as the cosine of the learning rate has."""
+        return range(next(part.T_max for part in parts if hasattr(part, "T_max")))
+
     def report(self, step, **metrics):
         self.reports.append((step, metrics))
-
-    def should_prune(self):
-        return self.prune
 
 
 @task(terms=TERMS, metric="error", direction="minimize")
 def gated(trial, *, notes="", gate=""):
-    """Saves a checkpoint, notes where it begins, and goes on once a file is there."""
-    saved = trial.restore()
-    found = train(trial, 3, each=lambda step, _: trial.save({"step": step}) if step == 1 and saved is None else None)
-    with open(notes, "ab", buffering=0) as file:
-        file.write(f"{trial.dir.name} {time.time()} {'new' if saved is None else 'saved'}\n".encode())
-    while not os.path.exists(gate):
-        time.sleep(0.05)
-    return found
+    """Takes a snapshot, notes where it begins, and goes on once a file is there."""
+    w, criterion = torch.nn.Parameter(torch.ones(3)), trial.criterion()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    trial.attach(optimizer)
+    loop = trial.loop([torch.nn.ParameterList([w])], steps=3)
+    for step in loop:
+        if step == 1:
+            loop.snapshot()
+            with open(notes, "ab", buffering=0) as file:
+                file.write(f"{trial.dir.name} {time.time()} {'saved' if loop.start else 'new'}\n".encode())
+            while not os.path.exists(gate):
+                time.sleep(0.05)
+        optimizer.zero_grad()
+        criterion(w.square()).backward()
+        optimizer.step()
+    return {"validation/error": w.sum().item(), "test/error": w.sum().item()}

@@ -28,18 +28,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning"
 
 
 @task(terms=TERMS, metric="error", direction="minimize", yoto={"lr": 0.05})
-def slow(trial, *, steps=12, keep=4, stop_at=0, flag="", how="raise"):
-    """Keeps checkpoints, and is stopped once in the middle if asked to."""
-    saved = trial.restore()
+def slow(trial, *, steps=12, stop_at=0, flag="", how="raise"):
+    """Takes a snapshot at every fourth step, and is stopped once in the middle if asked to."""
     weights = torch.nn.Parameter(torch.zeros(2))
     criterion = trial.criterion()
     optimizer = torch.optim.SGD([weights], lr=0.05, momentum=0.9)
     trial.attach(optimizer)
-    if saved is not None:
-        weights.data.copy_(saved["weights"])
-        optimizer.load_state_dict(saved["optimizer"])
-        criterion.load_state_dict(saved["criterion"])
-    for step in range(1 + (saved["step"] if saved else 0), steps + 1):
+    steps_left = trial.loop([torch.nn.ParameterList([weights])])
+    for done in steps_left:
+        if done and done % 4 == 0:
+            steps_left.snapshot()
+        step = done + 1
         if step == stop_at and not os.path.exists(flag):
             Path(flag).touch()
             if how == "kill":
@@ -54,10 +53,7 @@ def slow(trial, *, steps=12, keep=4, stop_at=0, flag="", how="raise"):
         optimizer.step()
         if step % 3 == 0:
             trial.report(step, error=loss.item())
-        if step % keep == 0:
-            state = {"weights": weights.data, "optimizer": optimizer.state_dict(), "criterion": criterion.state_dict()}
-            trial.save({"step": step, **state})
-    return {"validation/error": loss.item(), "test/error": weights.sum().item()}
+    return {"validation/error": weights[0].item(), "test/error": weights.sum().item()}
 
 
 def run(out, *, plan="yoto", **settings):
@@ -65,22 +61,6 @@ def run(out, *, plan="yoto", **settings):
     study.run(workers=0, show=False)
     (record,) = study.store.read().values()
     return record, study.store.folder(record.key)
-
-
-@pytest.mark.parametrize("stop_at", [3, 6, 9, 11])
-@pytest.mark.parametrize("plan", ["yoto", "uniform"])
-def test_a_stopped_trial_goes_on_and_ends_as_if_it_had_not_been_stopped(tmp_path, stop_at, plan, capsys):
-    flag = str(tmp_path / "flag")
-    straight, there = run(tmp_path / "a", plan=plan, stop_at=0, flag=flag)
-    first, _ = run(tmp_path / "b", plan=plan, stop_at=stop_at, flag=flag)
-    assert first.status == "failed"
-    second, here = run(tmp_path / "b", plan=plan, stop_at=stop_at, flag=flag)
-    assert second.status == "done"
-    assert second.metrics == straight.metrics
-    assert second.coefficients == straight.coefficients
-    assert second.reports == straight.reports
-    assert (here / HISTORY).read_bytes() == (there / HISTORY).read_bytes()
-    assert not (here / CHECKPOINT).exists()
 
 
 def test_a_killed_trial_costs_what_its_checkpoint_does_not_keep(tmp_path, capfd):
@@ -105,17 +85,6 @@ def test_the_time_before_the_interruption_counts(tmp_path, monkeypatch, capsys):
     content = torch.load(folder / CHECKPOINT, weights_only=True)
     torch.save(content | {"seconds": 1000.0}, folder / CHECKPOINT)
     assert 1000 < run(tmp_path / "b", stop_at=6, flag=flag)[0].seconds < 1060
-
-
-@pytest.mark.parametrize("plan", ["uw", "dwa", "random-weights"])
-def test_peers_end_as_if_they_had_not_been_stopped(tmp_path, plan, capsys):
-    pytest.importorskip("torchjd")
-    flag = str(tmp_path / "flag")
-    straight, _ = run(tmp_path / "a", plan=plan, stop_at=0, flag=flag)
-    run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
-    resumed, _ = run(tmp_path / "b", plan=plan, stop_at=6, flag=flag)
-    assert resumed.metrics == straight.metrics
-    assert resumed.coefficients == straight.coefficients
 
 
 def test_a_study_says_which_trials_go_on(tmp_path, capsys):
@@ -143,13 +112,30 @@ def test_what_a_checkpoint_has_kept_is_paid_once(tmp_path, capsys):
     assert study.summary().rows[0].cost == pytest.approx(13 / 12, abs=1e-3)
 
 
-def test_a_checkpoint_of_another_point_is_not_used(tmp_path):
-    trial = trial_in(tmp_path)
-    trial.criterion()
-    trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
-    trial.save({"step": 1})
-    assert trial_in(tmp_path).restore() == {"step": 1}
-    assert Trial(slow, yoto(init=0.7), 0, dir=tmp_path).restore() is None
+def test_a_checkpoint_of_another_rule_is_not_used(tmp_path):
+    for init, start in ((1.0, 0), (1.0, 1), (0.7, 0)):
+        trial, loop = looped(tmp_path, init)
+        assert loop.start == start
+        assert (trial.steps, len(trial.history)) == (start, start)
+        train_once(loop)
+        loop.snapshot()
+
+
+def looped(folder, init=1.0, steps=5):
+    """A trial at the begin of its loop, and the loop, which has what a step needs."""
+    trial = Trial(slow, yoto(init=init), 0, dir=folder)
+    criterion, weight = trial.criterion(), torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    trial.attach(optimizer)
+    loop = trial.loop([torch.nn.ParameterList([weight])], steps=steps)
+    loop.train = lambda: (criterion(weight.square()).backward(), optimizer.step())
+    return trial, loop
+
+
+def train_once(loop):
+    next(loop)
+    loop.train()
+    next(loop)
 
 
 def test_input_errors_stop_the_study_in_one_sentence(tmp_path, capsys):
@@ -183,47 +169,23 @@ def test_a_damaged_checkpoint_is_a_warning_and_the_trial_starts_anew(tmp_path, c
     assert any("cannot be read, and the trial starts anew" in text for text in record.warnings)
 
 
-def trial_in(folder, **more):
-    return Trial(slow, yoto(), 0, dir=folder, **more)
-
-
-def test_what_is_saved_replaces_what_was_and_is_never_half_written(tmp_path, monkeypatch):
-    trial = trial_in(tmp_path)
-    trial.criterion()
-    trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
-    trial.save({"step": 1})
-    trial.save({"step": 2})
-    assert read_checkpoint(tmp_path).state == {"step": 2}
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.warns(UserWarning, match="checkpoint could not be written .* No space left .* from the last one"):
-        trial.save({"step": 3})
-    assert read_checkpoint(tmp_path).state == {"step": 2}
+def test_a_snapshot_replaces_the_last_and_is_never_half_written(tmp_path, monkeypatch):
+    _, loop = looped(tmp_path)
+    for step in range(3):
+        if step == 2:
+            monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        assert next(loop) == step
+        loop.train()
+        if step == 2:
+            next(loop)
+            with pytest.warns(UserWarning, match=r"checkpoint could not be written .* No space left .* last one"):
+                loop.snapshot()
+        else:
+            loop._step += 1  # as the next step would find it
+            loop._given = False
+            loop.snapshot()
+    assert read_checkpoint(tmp_path).iteration == 2
     assert {p.name for p in tmp_path.iterdir()} == {CHECKPOINT, HISTORY, SPENT}
-
-
-def test_the_order_of_calls_is_checked(tmp_path):
-    trial = trial_in(tmp_path)
-    with pytest.raises(RuntimeError, match=r"trial.save needs the optimizer attached first"):
-        trial.save({})
-    trial.criterion()
-    trial.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
-    with pytest.raises(RuntimeError, match="restore first, then attach, then load"):
-        trial.restore()
-
-
-def test_a_checkpoint_that_nobody_asks_for_does_not_stand_in_the_way(tmp_path):
-    first = trial_in(tmp_path)
-    criterion = first.criterion()
-    parameter = torch.nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([parameter], lr=0.1)
-    first.attach(optimizer)
-    criterion(fit=parameter.sum(), small=parameter.sum(), flat=parameter.sum()).backward()
-    optimizer.step()
-    first.save({"step": 1})
-    second = trial_in(tmp_path)
-    second.criterion()
-    second.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
-    assert len(second.history) == 0
 
 
 # Several processes
@@ -237,29 +199,24 @@ PAIRED = textwrap.dedent("""
 
     @task(terms=["fit", "small"], metric="error", direction="minimize", yoto={"lr": 0.1})
     def paired(trial, *, steps=8, stop_at=0, break_at=-1):
-        saved = trial.restore()
         rank = torch.distributed.get_rank() if torchrun.world_size() > 1 else 0
         model = torch.nn.Linear(1, 1, dtype=torch.float64)
         criterion = trial.criterion().double()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         trial.attach(optimizer)
-        if saved is not None:
-            model.load_state_dict(saved["model"])
-            optimizer.load_state_dict(saved["optimizer"])
-            criterion.load_state_dict(saved["criterion"])
+        loop = trial.loop([model])
         forward = DistributedDataParallel(model) if torchrun.world_size() > 1 else model
         x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
         mine = x[rank : rank + 1] if torchrun.world_size() > 1 else x
-        for step in range(1 + (saved["step"] if saved else 0), steps + 1):
-            if step == break_at and rank == 0 and saved is None:
+        for step in loop:
+            if step == 3:
+                loop.snapshot()
+            if step == break_at and rank == 0 and loop.start == 0:
                 raise ValueError("broken on purpose")
             optimizer.zero_grad()
             found = forward(mine)
             criterion(fit=(found - 3 * mine).square().mean(), small=found.square().mean()).backward()
             optimizer.step()
-            if step % 3 == 0:
-                parts = {"model": model, "optimizer": optimizer, "criterion": criterion}
-                trial.save({"step": step, **{name: part.state_dict() for name, part in parts.items()}})
         return {"validation/error": model.weight.item(), "test/error": model.bias.item()}
 """)
 

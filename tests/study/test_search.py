@@ -1,13 +1,16 @@
-"""Searches: Optuna's proposals from what is known, halving that gives up the bad ones, and nothing lost on resuming."""
+"""Searches: Optuna's proposals from what is known, halving that pauses the bad ones, and nothing lost on resuming."""
 
 import math
+from collections import Counter
 
 import _tasks
 import pytest
 
-from trainonce.study import Study
+from trainonce import cli
+from trainonce.study import Study, rungs
 from trainonce.study.record import UNKNOWN, Record
 from trainonce.study.rules import fixed
+from trainonce.study.rungs import halving
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 
@@ -15,7 +18,7 @@ TERMS, KEY = ("a", "b", "c"), "validation/error"
 
 
 def done(value, ratios=(1.0, 1.0), status="done", reports=()):
-    metrics = {KEY: value, "test/error": value} if status != "pruned" else {}
+    metrics = {KEY: value, "test/error": value}
     return Record("k", "t", fixed((1.0, *ratios)), 0, status, metrics, tuple(reports))
 
 
@@ -29,7 +32,7 @@ def test_proposals_stay_in_range_and_follow_from_what_is_known():
     assert sum(one.coefficients) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("method", ["tpe", "asha"])
+@pytest.mark.parametrize("method", ["tpe", "sha"])
 def test_every_seed_and_every_trial_has_a_draw_of_its_own(method):
     search = Search(method, 20, 0.1, 10.0)
 
@@ -93,53 +96,6 @@ def test_what_was_tried_after_a_failure_counts():
     assert one == other != search.propose(TERMS, "minimize", [], KEY, 0, 13)
 
 
-def reports(*values):
-    return [(10 * (i + 1), {"error": v}) for i, v in enumerate(values)]
-
-
-def run_to(prune, values):
-    """The step at which a trial with these values every 10 steps is given up, or None."""
-    seen = []
-    for i, value in enumerate(values):
-        seen.append((10 * (i + 1), value))
-        if prune(seen):
-            return seen[-1][0]
-    return None
-
-
-def test_halving_keeps_the_best_third_at_each_rung():
-    search = Search("asha", 9, 0.1, 10.0, eta=3, rung=10)
-    good = done(1.0, reports=reports(*[1.0] * 9))
-    assert run_to(search.pruner(TERMS, "minimize", [good], KEY), [2.0] * 9) == 10
-    assert run_to(search.pruner(TERMS, "minimize", [good], KEY), [0.5] * 9) is None
-    late = [0.9, 0.9, 2.0, *[2.0] * 6]  # good at the first rung, bad at the second
-    assert run_to(search.pruner(TERMS, "minimize", [good], KEY), late) == 30
-    lost = [0.9] * 8 + [2.0]  # at the end there is nothing left to save
-    assert run_to(search.pruner(TERMS, "minimize", [good], KEY), lost) is None
-    assert run_to(search.pruner(TERMS, "maximize", [good], KEY), [2.0] * 9) is None
-    assert run_to(search.pruner(TERMS, "minimize", [good], KEY), [math.nan] * 9) == 10
-    assert run_to(search.pruner(TERMS, "maximize", [good], KEY), [math.inf] * 9) == 10  # not the best there can be
-
-
-def test_a_trial_that_reports_seldom_is_judged_at_the_rungs_it_has_passed():
-    search = Search("asha", 9, 0.1, 10.0, eta=3, rung=10)
-    good = done(1.0, reports=reports(*[1.0] * 9))
-    for step, pruned in ((5, False), (10, True), (29, True), (89, True), (90, False)):
-        assert search.pruner(TERMS, "minimize", [good], KEY)([(step, 2.0)]) is pruned
-        assert search.pruner(TERMS, "minimize", [good], KEY)([(step, 0.5)]) is False
-
-
-def test_pruned_rivals_still_count():
-    search = Search("asha", 9, 0.1, 10.0, eta=3, rung=10)
-    rivals = [done(0, status="pruned", reports=reports(v)) for v in (5.0, 6.0, 7.0, 8.0, 9.0)]
-    assert run_to(search.pruner(TERMS, "minimize", rivals, KEY), [5.5, 5.5]) is None  # second of six
-    assert run_to(search.pruner(TERMS, "minimize", rivals, KEY), [6.5, 6.5]) == 10  # third of six
-
-
-def test_searches_without_rungs_give_nothing_up():
-    assert Search("tpe", 5, 0.1, 10.0).pruner(TERMS, "minimize", [], KEY) is None
-
-
 def test_keys_do_not_depend_on_how_many_trials_were_asked_for():
     few, many = Search("tpe", 5, 0.1, 10.0), Search("tpe", 9, 0.1, 10.0)
     assert few.key("id", 0, 3) == many.key("id", 0, 3)
@@ -147,36 +103,113 @@ def test_keys_do_not_depend_on_how_many_trials_were_asked_for():
     assert few.key("id", 0, 0) != Search("tpe", 5, 0.2, 10.0).key("id", 0, 0)
 
 
-@pytest.mark.parametrize("plan", ["tpe", "asha"])
-def test_a_search_that_is_continued_goes_on_as_if_it_had_not_stopped(plan, tmp_path):
+def run(folder, plan, seeds=1):
+    study = Study(_tasks.line.using(steps=18), folder, seeds=seeds).add(plan)
+    return study.run(workers=0, device="cpu", show=False)
+
+
+def test_a_search_that_is_continued_goes_on_as_if_it_had_not_stopped(tmp_path):
     """Six trials, then six more: the same twelve as in one go."""
 
-    def run(folder, trials):
-        Study(_tasks.line, folder, seeds=1).add(f"{plan}(trials={trials})").run(workers=0, device="cpu", show=False)
+    def found(folder, trials):
+        run(folder, f"tpe(trials={trials})")
         return {r.key: (r.rule, r.status, r.metrics) for r in Store(folder).read_all()}
 
-    run(tmp_path / "a", 6)
-    continued, whole = run(tmp_path / "a", 12), run(tmp_path / "b", 12)
+    found(tmp_path / "a", 6)
+    continued, whole = found(tmp_path / "a", 12), found(tmp_path / "b", 12)
     assert continued == whole
     assert len(whole) == 12
 
 
-def test_halving_saves_trainings_and_the_cost_says_so(tmp_path):
-    summary = (
-        Study(_tasks.line.using(steps=18), tmp_path, seeds=2)
-        .add("asha(trials=9)")
-        .run(workers=0, device="cpu", show=False)
-    )
-    row = summary.rows[0]
-    found = Store(tmp_path).read_all()
-    pruned = [r for r in found if r.status == "pruned"]
-    assert pruned
-    assert all(0 < r.fraction < 1 for r in pruned)
-    assert row.cost == pytest.approx(sum(r.fraction for r in found) / 2)
-    assert row.cost < 9
+# Halving
+
+
+def test_rungs_keep_the_best_third_and_cost_seven_trainings_of_27():
+    assert halving(27, 3) == ((1 / 9, 9), (1 / 3, 3))
+    assert rungs.trainings(27, halving(27, 3)) == pytest.approx(7)
+    assert rungs.trainings(9, halving(9, 3)) == pytest.approx(9 / 9 + 3 * 2 / 9 + 2 / 3)
+    assert rungs.trainings(4, [(0.5, 4), (0.75, 1)]) == pytest.approx(4 * 0.75 + 0.25)
+    assert rungs.jobs(27, halving(27, 3)) == 27 + 9 + 3
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({}, [("a", 0.5), ("b", 0.5), ("c", 0.5)]),
+        ({"a": {0.5: 1.0}, "c": {0.5: 0.0}}, [("b", 0.5)]),  # nothing is decided before all are there
+        ({"a": {0.5: 1.0}, "b": {0.5: 3.0}, "c": {0.5: 2.0}}, [("b", 0.75), ("c", 0.75)]),
+        ({"a": {0.5: 1.0}, "b": {0.5: -math.inf}, "c": {0.5: -math.inf}}, [("a", 0.75)]),  # what diverged stays behind
+        ({"a": {0.5: 1.0}, "b": {0.5: 1.0}, "c": {0.5: 1.0}}, [("a", 0.75), ("b", 0.75)]),  # the first of equals
+        ({"a": {0.5: 1.0}, "b": {0.5: 3.0, 0.75: 1.0}, "c": {0.5: 2.0, 0.75: 2.0}}, [("c", 1.0)]),
+        ({"a": {0.5: 1.0}, "b": {0.5: 3.0, 0.75: 1.0}, "c": {0.5: 2.0, 0.75: 2.0, 1.0: 0.0}}, []),
+        ({key: {0.5: -math.inf} for key in "abc"}, []),
+    ],
+)
+def test_who_goes_on_follows_from_what_was_found(scores, expected):
+    assert rungs.next_jobs("abc", [rungs.Rung(0.5, 2), rungs.Rung(0.75, 1)], scores) == expected
+
+
+def test_halving_pauses_trainings_and_the_cost_says_so(tmp_path):
+    summary = run(tmp_path, "sha(9)", seeds=2)
+    (row,) = summary.rows
+    records = Store(tmp_path).read_all()
+    assert [r.until for r in records] == ([1 / 9] * 9 + [1 / 3] * 3 + [1.0]) * 2
+    last = {r.key: r for r in records}
+    assert sorted(r.status for r in last.values()) == ["done"] * 2 + ["paused"] * 16
+    assert row.cost == pytest.approx(9 / 9 + 3 * 2 / 9 + 2 / 3, abs=1e-3)
     assert set(row.chosen.report) == {0, 1}
+    best = {seed: min((r for r in records if r.seed == seed and r.until < 0.2), key=error) for seed in (0, 1)}
+    assert {seed: r.key for seed, r in row.chosen.records.items()} == {seed: r.key for seed, r in best.items()}
 
 
-def test_a_task_that_never_reports_is_warned_that_nothing_could_be_stopped(tmp_path):
-    Study(_tasks.troubled, tmp_path, seeds=1).add("asha(trials=3)").run(workers=0, device="cpu", show=False)
-    assert all("makes no trial.report" in r.warnings[0] for r in Store(tmp_path).read_all())
+def error(record):
+    return record.metrics["validation/error"]
+
+
+def test_more_candidates_go_on_from_the_ones_that_are_paused(tmp_path):
+    run(tmp_path, "sha(9)")
+    before = Store(tmp_path).read_all()
+    run(tmp_path, "sha(27)")
+    records = Store(tmp_path).read_all()
+    assert records[: len(before)] == before
+    counts = Counter((r.key, r.until) for r in records)
+    assert set(counts.values()) == {1}  # nothing was trained twice
+
+
+def test_two_workers_find_what_one_finds(tmp_path):
+    found = []
+    for workers in (0, 2):
+        folder = tmp_path / str(workers)
+        Study(_tasks.line.using(steps=18), folder, seeds=1).add("sha(9)").run(workers=workers, device="cpu", show=False)
+        found.append({(r.key, r.until): r.metrics for r in Store(folder).read_all()})
+    assert found[0] == found[1]
+
+
+def test_a_candidate_that_fails_is_left_behind_and_tried_again_by_the_next_run(tmp_path, capfd):
+    marker = tmp_path / "marker"
+    marker.touch()
+    made = _tasks.troubled.using(seed=0, marker=str(marker), how="third", steps=18)
+
+    def trained():
+        Study(made, tmp_path / "out", seeds=1).add("sha(9)").run(workers=0, device="cpu", show=False)
+        return Store(tmp_path / "out").read_all()
+
+    first = trained()
+    assert [r.status for r in first].count("failed") == 1
+    assert first[-1].status == "done"
+    marker.unlink()
+    again = trained()
+    assert again[: len(first)] == first
+    assert {r.key for r in again if r.status == "failed"} <= {r.key for r in again if r.status != "failed"}
+
+
+def test_clean_deletes_what_paused_trainings_kept_and_nothing_else(tmp_path, capsys):
+    run(tmp_path, "sha(9)")
+    before = Store(tmp_path).read_all()
+    for said in ("8 snapshots", "0 snapshots"):
+        assert cli.main(["clean", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.startswith(said)
+    assert Store(tmp_path).read_all() == before
+    again = run(tmp_path, "sha(27)")  # those that go on now begin anew, and have the same results
+    whole = run(tmp_path / "b", "sha(27)")
+    assert again.rows[-1].chosen.records[0].metrics == whole.rows[0].chosen.records[0].metrics

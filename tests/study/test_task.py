@@ -5,6 +5,7 @@ import pytest
 
 from trainonce.study import Preset, Task, task
 from trainonce.study.plans import parse
+from trainonce.study.rules import fixed
 
 TWO = {"terms": ["a", "b"], "metric": "error", "direction": "minimize"}
 
@@ -101,3 +102,17 @@ def test_settings_make_another_identity_and_nothing_else_does():
     line = _tasks.line
     assert line.identity != line.using(steps=3).identity
     assert line.using(steps=3).identity == line.using(steps=4).using(steps=3).identity
+
+
+def test_own_weights_are_a_plan():
+    mine = task(terms=["a", "b"], metric="m", direction="minimize", own={"b": 3, "a": 1})(without_own.function)
+    assert parse("own", mine).rules == (fixed((1, 3)),)
+    assert parse("own", without_own).rules == (fixed((1, 1)),)
+    for wrong in ({"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": -1}, {"a": 1, "b": "2"}):
+        with pytest.raises(ValueError, match="own is a weight of at least 0 for each of the terms 'a', 'b'; got"):
+            task(terms=["a", "b"], metric="m", direction="minimize", own=wrong)
+
+
+@task(terms=["a", "b"], metric="m", direction="minimize")
+def without_own(trial):
+    """Has no weights of its own."""

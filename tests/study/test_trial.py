@@ -108,31 +108,6 @@ def test_mistakes_in_the_function_are_one_sentence(tmp_path):
     assert one.reports == [(2, {"error": 1.0, "other": 3.0})]
 
 
-def test_only_a_pruner_prunes_and_it_sees_all_reports():
-    one = trial()
-    one.report(1, error=9.0)
-    assert not one.should_prune()
-    seen = []
-    two = trial(pruner=lambda reports: seen.append(list(reports)) or len(reports) == 2)
-    assert not two.should_prune()
-    two.report(1, error=9.0)
-    assert not two.should_prune()
-    two.report(4, error=8.0)
-    assert two.should_prune()
-    assert two.should_prune()
-    assert seen == [[(1, 9.0)], [(1, 9.0), (4, 8.0)]]
-
-
-def test_progress_is_reported_now_and_then_not_at_every_step():
-    calls = []
-    one = trial(notify=lambda *progress: calls.append(progress))
-    for step in range(1000):
-        one.progress(step, 1000, "fine")
-    assert calls[0] == (0, 1000, "fine")
-    assert 1 <= len(calls) < 100
-    assert one.fraction == 0.0  # what is shown is not what was trained
-
-
 def test_what_a_function_returns_is_checked():
     metrics, bad = check_metrics(_tasks.line, {"validation/error": torch.tensor(1.0), "test/error": math.inf, "x": 1})
     assert metrics == {"validation/error": 1.0, "test/error": math.inf, "x": 1.0}

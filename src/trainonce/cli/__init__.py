@@ -1,4 +1,4 @@
-"""The command ``trainonce``: compare, run, evaluate, data, summary, report, recipes, plans, explain."""
+"""The command ``trainonce``: compare, run, evaluate, data, summary, report, clean, recipes, plans, explain."""
 
 from __future__ import annotations
 

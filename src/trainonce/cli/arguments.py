@@ -130,6 +130,15 @@ def build_parser() -> argparse.ArgumentParser:
     _drop_argument(three)
     three.set_defaults(command=commands.report)
 
+    old = subparsers.add_parser(
+        "clean",
+        help="delete the snapshots of paused trainings",
+        description="Delete the snapshots of trainings that a plan has paused and that nobody trains now. Their "
+        "results stay; asked for again, they begin anew.",
+    )
+    old.add_argument("study", type=Path, metavar="DIR", help="the folder that was --out of trainonce compare")
+    old.set_defaults(command=commands.clean)
+
     four = subparsers.add_parser(
         "recipes",
         help="list ready-made tasks, or the settings of one",

@@ -42,6 +42,21 @@ def summary(asked: argparse.Namespace) -> int:
     return 0
 
 
+def clean(asked: argparse.Namespace) -> int:
+    check_study(asked.study)
+    from trainonce.study.store import Store
+
+    store, count, size = Store(asked.study), 0, 0
+    for key, record in store.read().items():
+        path = store.folder(key) / layout.CHECKPOINT
+        with store.claim(key) as free:
+            if free and record.status == "paused" and path.is_file():
+                count, size = count + 1, size + path.stat().st_size
+                path.unlink()
+    print(f"{count} snapshot{'s' * (count != 1)} of paused trainings deleted, {size / 1e6:.1f} MB.")
+    return 0
+
+
 def print_summary(summary: Summary) -> None:
     """Print the table, the answer and the evidence for it."""
     from trainonce.report import text

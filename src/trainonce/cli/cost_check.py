@@ -20,13 +20,12 @@ def show(request: Request, workers: int) -> None:
     width = max(4, *map(len, counts))
     print(f"{'plan':<{width}}  {'trials':>9}  trainings a seed")
     for plan in request.plans:
-        most = "at most " if plan.search is not None and plan.search.rung is not None else ""
-        print(f"{plan.name:<{width}}  {counts[plan.name]:>9,}  {most}{counts[plan.name] // len(seeds):,}")
+        print(f"{plan.name:<{width}}  {counts[plan.name]:>9,}  {cost.trainings(plan):,g}")
     count, records = cost.missing_trials(task, request.plans, seeds, {}), request.records
     left = cost.missing_trials(task, request.plans, seeds, records) if records else count
     there = f", {count - left:,} of them in {request.out} already" if left < count else ""
-    time = cost.duration_text(task, left, workers)
-    to_do = f"{left:,} training{'s' if left != 1 else ''} to do{f', {time}' if time else ''}"
+    time = cost.duration_text(task, max(0.0, left - cost.spared(request.plans, seeds)), workers)
+    to_do = f"{left:,} trial{'s' if left != 1 else ''} to do{f', {time}' if time else ''}"
     text = f"{count:,} trial{'s' if count != 1 else ''}, {request.described_seeds}{there}. {to_do}."
     print("\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False))
     if count != sum(counts.values()):

@@ -228,7 +228,7 @@ def error(model: nn.Module, part: Part) -> float:
     yoto={"init": 1.0, "decay": 20.0, "lr": "model"},
     seconds=7.0,
 )
-def burgers(trial: Trial, *, steps: int = 1500, lr: float = 2e-2) -> dict[str, float] | None:
+def burgers(trial: Trial, *, steps: int = 1500, lr: float = 2e-2) -> dict[str, float]:
     """Burgers' equation by a physics-informed network: initial condition, residual, boundary."""
     device = trial.device
     data = Data(*(Part(*(column.to(device) for column in part)) for part in load()))
@@ -241,13 +241,11 @@ def burgers(trial: Trial, *, steps: int = 1500, lr: float = 2e-2) -> dict[str, f
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.95, 0.95), fused=True)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for step in range(steps):
+    for step in trial.loop([model, schedule, rng]):
         optimizer.zero_grad()
         criterion(losses(model, draw(rng, device))).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         if (step + 1) % max(1, steps // 27) == 0:
             trial.report(step + 1, error=error(model, data.validation))
-            if trial.should_prune():
-                return None
     return {"validation/error": error(model, data.validation), "test/error": error(model, data.test)}

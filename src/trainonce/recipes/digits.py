@@ -157,7 +157,7 @@ def accuracy(model: nn.Module, part: Part) -> float:
     seconds=1.2,
     preload=("sklearn.datasets",),
 )
-def digits(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, float] | None:
+def digits(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, float]:
     """Digits with 120 labels, tested on shifted noisy images; cross-entropy, consistency, reconstruction."""
     device = trial.device
     data = Data(*(Part(*(column.to(device) for column in part)) for part in load(trial.seed)))
@@ -170,7 +170,7 @@ def digits(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, flo
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for step in range(steps):
+    for step in trial.loop([model, schedule, rng]):
         batch = data.unlabelled.images[torch.randint(len(data.unlabelled.images), (BATCH,), generator=rng).to(device)]
         optimizer.zero_grad()
         criterion(losses(model, data.labelled, batch, rng)).backward()  # type: ignore[no-untyped-call]
@@ -178,8 +178,6 @@ def digits(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, flo
         schedule.step()
         if (step + 1) % max(1, steps // 27) == 0:
             trial.report(step + 1, accuracy=accuracy(model, data.validation))
-            if trial.should_prune():
-                return None
     return {
         "validation/accuracy": accuracy(model, data.validation),
         "test/accuracy": accuracy(model, data.test),

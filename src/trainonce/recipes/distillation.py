@@ -125,7 +125,7 @@ def losses(student: nn.Module, labelled: Part, images: Tensor, teacher: Tensor, 
     seconds=0.6,
     preload=("sklearn.datasets",),
 )
-def distillation(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, float] | None:
+def distillation(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[str, float]:
     """Digits with 20 labels and a biased teacher; cross-entropy, distillation."""
     device = trial.device
     data = Data(*(Part(*(column.to(device) for column in part)) for part in load(trial.seed)))
@@ -136,7 +136,7 @@ def distillation(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[st
     optimizer = torch.optim.AdamW(student.parameters(), lr=lr)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for step in range(steps):
+    for step in trial.loop([student, schedule, rng]):
         batch = torch.randint(UNLABELLED, (BATCH,), generator=rng).to(device)
         optimizer.zero_grad()
         terms = losses(student, data.labelled, data.unlabelled.images[batch], teacher[batch], rng)
@@ -145,8 +145,6 @@ def distillation(trial: Trial, *, steps: int = 300, lr: float = 1e-2) -> dict[st
         schedule.step()
         if (step + 1) % max(1, steps // 27) == 0:
             trial.report(step + 1, accuracy=accuracy(student, data.validation))
-            if trial.should_prune():
-                return None
     return {
         "validation/accuracy": accuracy(student, data.validation),
         "test/accuracy": accuracy(student, data.test),

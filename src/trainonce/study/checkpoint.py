@@ -26,7 +26,9 @@ class Checkpoint:
     """Where an interrupted trial goes on. ``random`` holds the random states of each process that trains it."""
 
     rule: Mapping[str, Any]
-    steps: int
+    steps: int  # of the optimizer
+    iteration: int  # of the loop
+    total: int  # its length
     reports: Sequence[tuple[int, Mapping[str, float]]]
     seconds: float
     state: Mapping[str, Any]
@@ -130,8 +132,8 @@ def _refusal(path: str, value: Any) -> TypeError:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     instead = "its tolist()" if hasattr(value, "tolist") else "what it consists of"
     return TypeError(
-        f"trial.save cannot keep {path}, of type {name}, because a checkpoint holds tensors, numbers, text, and dicts "
-        f"and lists of them: save {instead} (the random states of torch, numpy and Python are kept without an entry)."
+        f"trial.loop cannot keep {path}, of type {name}, because a checkpoint holds tensors, numbers, text, and dicts "
+        f"and lists of them: let its state_dict return {instead}."
     )
 
 

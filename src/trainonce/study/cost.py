@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from typing import TYPE_CHECKING
 
+from trainonce.study import rungs
 from trainonce.study.progress import duration
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ FEW = 30  # trainings a seed, with which a plan is no larger than what is sugges
 def trial_counts(plans: Sequence[Plan], seeds: Sequence[int]) -> dict[str, int]:
     """How many trials each plan has, without listing them; some may be of several plans."""
     return {plan.name: _points(plan) * len(seeds) for plan in plans}
+
+
+def trainings(plan: Plan) -> float:
+    """How many full trainings a seed of a plan costs: where trials pause, less than it has trials."""
+    search = plan.search
+    return rungs.trainings(search.trials, search.rungs) if search is not None else len(plan.rules)
+
+
+def spared(plans: Sequence[Plan], seeds: Sequence[int]) -> float:
+    """How many trainings are spared because trials pause and never go on."""
+    return sum(_points(plan) - trainings(plan) for plan in plans) * len(seeds)
 
 
 def missing_trials(task: Task, plans: Sequence[Plan], seeds: Sequence[int], records: Mapping[str, Record]) -> int:
@@ -71,7 +83,7 @@ def excess(
         if not _is_long(task, count, workers, limit):
             return ""
     most = max(plans, key=_points)
-    time = duration_text(task, count, workers)
+    time = duration_text(task, max(0.0, count - spared(plans, seeds)), workers)
     what = f"The study would train {count:,} times{f', {time}' if time else ''}"
     much = f"{what}; the plan {most.name!r} has {counts[most.name]:,} of the trials"
     if _points(most) <= FEW:
@@ -82,12 +94,10 @@ def excess(
 def smaller(plan: str, task: Task) -> str:
     """What to try instead of a plan with very many points: fewer of them where it counts trials, else another plan."""
     method = plan.partition("(")[0]
-    if method in ("random", "tpe", "asha"):
-        return f"{method}(trials={FEW})"
-    return f"random(trials={FEW})" + " or asha" * (task.steps is not None or task.epochs is not None)
+    return f"{method}(trials={FEW})" if method in ("random", "tpe", "sha") else f"random(trials={FEW}) or sha"
 
 
-def duration_text(task: Task, count: int, workers: int) -> str:
+def duration_text(task: Task, count: float, workers: int) -> str:
     """About how long so many trainings take, in words; nothing where the task does not say."""
     seconds = _seconds(task)
     if seconds is None:

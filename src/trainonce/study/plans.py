@@ -23,7 +23,7 @@ from trainonce.study.cost import smaller
 from trainonce.study.peers import LEFT_OUT
 from trainonce.study.rule_classes import parameters, place_name
 from trainonce.study.rules import REGULARIZERS, Control, Rule, fixed, grid, make
-from trainonce.study.search import RUNGS, Search
+from trainonce.study.search import Search
 from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
 
 if TYPE_CHECKING:
@@ -261,12 +261,14 @@ def _parameters(maker: Callable[..., Any]) -> list[Parameter]:
 def _check_positional(name: str, maker: Callable[..., Any], values: Sequence[Any]) -> None:
     """Raise if the plan takes its settings by name alone, or none at all."""
     parameters = _parameters(maker)
-    if not values or any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
+    by_place = sum(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
+    if len(values) <= by_place or any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
         return
     given = ", ".join(map(_format, values))
     if not parameters:
         raise ValueError(f"The plan {name!r} takes no settings; got {given}. Write {name}.")
-    raise ValueError(f"The plan {name!r} takes settings by name alone; got {given}. It is written {usage(name)}.")
+    most = "by name, but for the first" if by_place else "by name alone"
+    raise ValueError(f"The plan {name!r} takes settings {most}; got {given}. It is written {usage(name)}.")
 
 
 def _check_named(name: str, maker: Callable[..., Any], settings: Mapping[str, Any]) -> None:
@@ -277,7 +279,7 @@ def _check_named(name: str, maker: Callable[..., Any], settings: Mapping[str, An
         return
     if not parameters:
         raise ValueError(f"The plan {name!r} takes no settings; got {unknown!r}. Write {name}.")
-    known = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+    known = [p.name for p in parameters if p.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
     raise ValueError(
         f"The plan {name!r} has no setting {unknown!r}; it has: {quoted(known) or 'none by name'}."
         f"{did_you_mean(unknown, known)}"
@@ -378,6 +380,10 @@ def _uniform(task: Task) -> list[Rule]:
     return [fixed((1.0,) * len(task.terms))]
 
 
+def _own_weights(task: Task) -> list[Rule]:
+    return [fixed([task.own[term] for term in task.terms])] if task.own else _uniform(task)
+
+
 def _base(task: Task) -> list[Rule]:
     return [fixed((1.0, *(0.0,) * (len(task.terms) - 1)))]
 
@@ -439,7 +445,7 @@ def _check_term_count(name: str, task: Task, count: int) -> None:
         )
 
 
-def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Rule]:
+def _random(task: Task, trials: int = 9, *, low: float = 0.01, high: float = 100.0, seed: int = 0) -> list[Rule]:
     search = Search("random", trials, low, high)
     search.check()
     _check_size("random", trials, task)
@@ -448,19 +454,12 @@ def _random(task: Task, *, trials: int = 9, low: float = 0.01, high: float = 100
     return [fixed((1.0, *ratios)) for ratios in draw]
 
 
-def _tpe(task: Task, *, trials: int = 20, low: float = 0.01, high: float = 100.0) -> Search:
+def _tpe(task: Task, trials: int = 20, *, low: float = 0.01, high: float = 100.0) -> Search:
     return Search("tpe", trials, low, high)
 
 
-def _asha(task: Task, *, trials: int = 27, eta: int = 3, low: float = 0.01, high: float = 100.0) -> Search:
-    length = task.steps or task.epochs
-    if length is None:
-        raise ValueError(
-            "The plan 'asha' needs a task with a setting 'steps' or 'epochs', the unit in which it calls trial.report; "
-            f"the task {task.name!r} has neither."
-        )
-    rung = max(1, length // eta**RUNGS) if isinstance(eta, int) and eta >= 2 else None
-    return Search("asha", trials, low, high, eta, rung)
+def _sha(task: Task, trials: int = 27, *, eta: int = 3, low: float = 0.01, high: float = 100.0) -> Search:
+    return Search("sha", trials, low, high, eta)
 
 
 #: Every plan by its name: what it is, its paper and its cost. The command's list, and the only one.
@@ -499,6 +498,7 @@ PLANS = {
         "peer", _RulePlan("random-weights"), "new random weights in every step", paper="Lin et al. 2022"
     ),
     "uniform": PlanType("fixed", _uniform, "the same weight for every term"),
+    "own": PlanType("fixed", _own_weights, "your own weights, of @task(own=...); equal ones without it"),
     "base": PlanType("fixed", _base, "the base term alone"),
     "fixed": PlanType("fixed", _fixed, "given weights: fixed(1,10,0.1) or fixed(ce=1,consistency=10,...)"),
     "grid": PlanType(
@@ -519,12 +519,12 @@ PLANS = {
         trainings="9",
     ),
     "tpe": PlanType("search", _tpe, "Optuna's TPE (trials, low, high)", paper="Bergstra et al. 2011", trainings="20"),
-    "asha": PlanType(
+    "sha": PlanType(
         "search",
-        _asha,
-        "successive halving, of tasks that call trial.report (trials, eta, low, high)",
-        paper="Li et al. 2020",
-        trainings="27 begun",
+        _sha,
+        "successive halving, of tasks that use trial.loop (trials, eta, low, high)",
+        paper="Jamieson and Talwalkar 2016",
+        trainings="7, 27 begun",
     ),
     "replay": PlanType(
         "control",

@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 
 def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
     """The display that suits where the output goes: live on a terminal, else plain lines."""
+    pausing = {key for item in everything if item.jobs > len(item.keys) for key in item.keys}
     keys = {key for item in everything for key in item.keys}
-    there = {key for key, record in store.read().items() if key in keys and record.status != "failed"}
+    ended = [record for record in store.read_all() if record.key in keys and record.status != "failed"]
+    there = {(record.key, record.until) for record in ended if record.key in pausing or record.status != "paused"}
+    total = len(keys - pausing) + sum(item.jobs for item in everything if pausing.issuperset(item.keys))
     if there:
-        print(f"{len(there)} of {len(keys)} trials are already in {store.shown}.", flush=True)
-    if begun := sum((store.folder(key) / layout.CHECKPOINT).is_file() for key in keys - there):
+        print(f"{len(there)} of {total} trials are already in {store.shown}.", flush=True)
+    begun = sum((store.folder(key) / layout.CHECKPOINT).is_file() for key in keys - {key for key, _ in there})
+    if begun:
         what = "1 trial has a checkpoint" if begun == 1 else f"{begun} trials have checkpoints"
         print(f"{what} to go on from.", flush=True)
     make = Live if sys.stdout.isatty() else Lines
-    return make(task, len(keys), len(there))
+    return make(task, total, len(there))
 
 
 def duration(seconds: float) -> str:
@@ -103,8 +107,9 @@ def _describe_skip(label: str, seed: int, why: str) -> str:
 
 def describe_end(record: Record, task: Task) -> str:
     """How a trial ended, in a few words."""
-    if record.status == "done":
-        return f"{task.select} {task.metric} {record.metrics[task.select_key]:.4g}"
+    if record.status in ("done", "paused"):
+        at = "" if record.status == "done" else f"at {record.until:.0%}: "
+        return f"{at}{task.select} {task.metric} {record.metrics[task.select_key]:.4g}"
     if record.status == "failed" and record.error is not None:
         return f"FAILED: {record.error['type']}: {record.error['message'].partition(chr(10))[0][:200]}"
     return record.status

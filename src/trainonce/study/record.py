@@ -12,7 +12,7 @@ import torch
 import trainonce
 from trainonce.study.rules import Rule, ratios_of, read_rule
 
-Status = Literal["done", "pruned", "diverged", "failed"]
+Status = Literal["done", "paused", "diverged", "failed"]
 
 #: Of records and manifests. It is raised when an older trainonce could not read what is written, or would misread it.
 FORMAT = 4
@@ -40,6 +40,7 @@ class Record:
     """What is known of a trial that ended.
 
     ``coefficients`` are what multiplied each raw loss at the end, base first.
+    ``paused``: it can go on; its metrics are those after the part ``until`` of the training.
     ``diverged``: it ended with a metric that is not finite, which counts as its result. ``failed``: it raised, or its
     process died; it will be run again.
     """
@@ -54,6 +55,7 @@ class Record:
     coefficients: Sequence[float] = ()
     seconds: float = 0.0
     fraction: float = 1.0
+    until: float = 1.0
     ended: float = 0.0
     device: str = "cpu"
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -75,6 +77,8 @@ class Record:
         check_format(content["format"])
         known = {field.name: content[field.name] for field in dataclasses.fields(cls) if field.name in content}
         known["rule"] = read_rule(content["rule"])
+        if known["status"] == "pruned":  # by a search of an earlier version
+            known |= {"status": "paused", "until": known["fraction"]}
         known["reports"] = tuple((step, _numbers(values)) for step, values in content.get("reports", ()))
         known["metrics"] = _numbers(content.get("metrics", {}))
         known["coefficients"] = tuple(float(c) for c in content.get("coefficients", ()))

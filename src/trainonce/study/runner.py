@@ -15,9 +15,9 @@ from trainonce.study.schedule import POLL, Item, Schedule
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from trainonce.study.executors.base import Job
     from trainonce.study.executors.tools import Tools
     from trainonce.study.record import Record
-    from trainonce.study.search import Search
     from trainonce.study.store import Store
     from trainonce.study.task import Task
 
@@ -41,30 +41,14 @@ class News:
 
     def __init__(self, store: Store) -> None:
         self._store, self.position = store, store.position
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, list[Record]] = {}
 
-    def find(self, key: str) -> Record | None:
-        """The last record of a trial, if there is a new one."""
+    def find(self, key: str) -> list[Record]:
+        """Return the new records of a trial."""
         records, self.position = self._store.read_since(self.position)
-        self._records.update((record.key, record) for record in records)
-        return self._records.get(key)
-
-
-class Notes:
-    """What the first trial of each search shows about all of them."""
-
-    def __init__(self, task: Task, everything: Sequence[Item]) -> None:
-        self._unit = "steps" if task.steps else "epochs"
-        self._searches = {key: item.search for item in everything if item.search is not None for key in item.keys}
-        self._said: set[Search] = set()
-
-    def find(self, record: Record) -> str:
-        """What to say after this trial; mostly nothing."""
-        search = self._searches.get(record.key)
-        if search is None or record.status == "failed" or search in self._said:
-            return ""
-        self._said.add(search)
-        return search.obstacle(record, self._unit)
+        for record in records:
+            self._records.setdefault(record.key, []).append(record)
+        return self._records.get(key, [])
 
 
 class Failures:
@@ -122,20 +106,19 @@ def run(
 
     Unless told to keep going, until that is hopeless; unless told not to wait, until nobody runs any.
     """
-    schedule, news = Schedule(everything, store.read()), News(store)
+    schedule, news = Schedule(task, everything, store.read_all()), News(store)
     failures = Failures(record for item in everything for key in item.keys if (record := schedule.records.get(key)))
-    labels: dict[str, str] = {}
-    notes = Notes(task, everything)
+    started: dict[str, tuple[Job, str]] = {}
     start, count, idle = time.monotonic(), 0, 0
     with tools.open(task, store, _preload(task, everything)) as executor:
         while True:
             while executor.has_room and (found := schedule.next()) is not None:
                 job, label = found
-                labels[job.key] = label
+                started[job.key] = found
                 with store.claim(job.key) as free:
                     pass
-                if not free or news.find(job.key) is not None:
-                    _check_again(schedule, news, job.key, label, listener)
+                if not free or any(map(job.is_done, news.find(job.key))):
+                    _check_again(schedule, news, job, label, listener)
                 else:
                     executor.start(dataclasses.replace(job, since=news.position))
                     listener.on_start(job.key, label, job.seed)
@@ -161,14 +144,12 @@ def run(
                 elif event.kind == "stop":
                     raise StoppedError(event.content)
                 elif event.kind == "taken":
-                    _check_again(schedule, news, key, labels[key], listener)
+                    _check_again(schedule, news, *started[key], listener)
                 else:
-                    schedule.close(key, event.content)
+                    schedule.close(key, [event.content] if event.kind == "end" else news.find(key))
                     count += 1
                     seconds = (time.monotonic() - start) / count
-                    listener.on_end(event.content, labels[key], seconds * schedule.left)
-                    if note := notes.find(event.content):
-                        listener.on_note(note)
+                    listener.on_end(event.content, started[key][1], seconds * schedule.left)
                     if (failure := failures.add(event.content)) and schedule.left and not keep_going:
                         raise SameFailureError(
                             f"The first {SAME} trials failed in the same way, so the study has stopped. {failure}"
@@ -177,7 +158,7 @@ def run(
 
 def _preload(task: Task, everything: Sequence[Item]) -> list[str]:
     """What the trials will import. torch loads its compiler when an optimizer first steps, which takes a second."""
-    searches = ["optuna"] if any(item.search is not None for item in everything) else []
+    searches = ["optuna"] if any(item.search is not None and not item.search.rungs for item in everything) else []
     peers = (
         ["torchjd.scalarization"]
         if any(item.rule is not None and item.rule.name in PEERS for item in everything)
@@ -200,11 +181,11 @@ CORE = (
 )
 
 
-def _check_again(schedule: Schedule, news: News, key: str, label: str, listener: Listener) -> None:
-    """Another process has or had the trial: take its record, or check again later."""
-    record = news.find(key)
-    if record is None:
-        schedule.postpone(key)
+def _check_again(schedule: Schedule, news: News, job: Job, label: str, listener: Listener) -> None:
+    """Another process has or had the trial: take its records, or check again later."""
+    found = news.find(job.key)
+    if any(map(job.is_done, found)):
+        schedule.close(job.key, found)
+        listener.on_end(found[-1], label, math.nan)
     else:
-        schedule.close(key, record)
-        listener.on_end(record, label, math.nan)
+        schedule.postpone(job.key)

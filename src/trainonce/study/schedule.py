@@ -7,6 +7,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainonce.study import rungs
 from trainonce.study.executors.base import Job
 from trainonce.study.rules import Rule, key_of, labels, obstacle
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from trainonce.study.plans import Plan
     from trainonce.study.record import Record
     from trainonce.study.search import Search
+    from trainonce.study.task import Splits
 
 POLL = 0.5  # seconds between two checks of trials that another process is running
 
@@ -42,6 +44,11 @@ class Item:
     @classmethod
     def of_search(cls, plan: str, seed: int, search: Search, identity: str) -> Item:
         return cls(plan, seed, tuple(search.key(identity, seed, n) for n in range(search.trials)), search=search)
+
+    @property
+    def jobs(self) -> int:
+        """How many records it ends with: a trial that pauses has one for each time."""
+        return rungs.jobs(len(self.keys), self.search.rungs) if self.search is not None else len(self.keys)
 
     def label(self, key: str) -> str:
         if self.search is not None:
@@ -100,34 +107,44 @@ class Skip(NamedTuple):
 class Schedule:
     """Which trial may run next. Holds what is known of all trials; a failed one is tried once in a run."""
 
-    def __init__(self, everything: Sequence[Item], records: dict[str, Record]) -> None:
-        self.records = records
+    def __init__(self, task: Splits, everything: Sequence[Item], records: Iterable[Record]) -> None:
+        self.records: dict[str, Record] = {}
+        self._task = task
         self._items = list(everything)
+        self._scores: dict[str, dict[float, float]] = {}
         self._tried: set[str] = set()
+        self._lost: set[str] = set()  # trials that failed in this run
         self._away: dict[str, float] = {}  # trials that another process has, and when to check again
         self._running: set[str] = set()
-        self._open = {key for item in everything for key in item.keys if self._is_open(key)}
         self.skipped: list[Skip] = []
+        for record in records:
+            self._learn(record)
 
     def next(self) -> tuple[Job, str] | None:
-        """A trial that can start now and its label, or None."""
+        """Return a trial that can start now and its label, or None."""
         for item in list(self._items):
-            missing = [key for key in item.keys if self._is_open(key)]
+            missing = self._missing(item)
             blocked = self._obstacle(item.source)
             if not missing or blocked:
                 self._items.remove(item)
-                self._open.difference_update(missing)
-                self.skipped += [Skip(item.label(missing[0]), item.seed, blocked)] if missing else []
+                self.skipped += [Skip(item.label(missing[0][0]), item.seed, blocked)] if missing else []
                 continue
-            key = missing[0]
-            if key not in self._running and self._away.get(key, 0) <= time.monotonic() and self._is_ready(item.source):
+            for key, until in missing:
+                if key in self._running or self._away.get(key, 0) > time.monotonic() or not self._is_ready(item.source):
+                    continue
                 self._running.add(key)
-                return self._job(item, key), item.label(key)
+                return self._job(item, key, until), item.label(key)
         return None
+
+    def _missing(self, item: Item) -> list[tuple[str, float]]:
+        """Return the trials that must run next, and until where; of a search without rungs one at a time."""
+        if item.search is not None and item.search.rungs:
+            return rungs.next_jobs([k for k in item.keys if k not in self._lost], item.search.rungs, self._scores)
+        return [(key, rungs.END) for key in item.keys if self._is_open(key)][:1]
 
     def _is_open(self, key: str) -> bool:
         record = self.records.get(key)
-        return record is None or (record.status == "failed" and key not in self._tried)
+        return record is None or record.status == "paused" or (record.status == "failed" and key not in self._tried)
 
     def _is_ready(self, source: str | None) -> bool:
         return source is None or not self._is_open(source)
@@ -136,17 +153,25 @@ class Schedule:
         """Why the trial that is needed cannot be used, now that it has ended; nothing where it can, or has not."""
         return "" if source is None or self._is_open(source) else obstacle(self.records[source])
 
-    def _job(self, item: Item, key: str) -> Job:
+    def _job(self, item: Item, key: str, until: float) -> Job:
         done = [self.records[k] for k in item.keys if k in self.records and k != key]
-        return Job(key, item.seed, item.rule, item.source, item.search, item.keys.index(key), done)
+        return Job(key, item.seed, item.rule, item.source, item.search, item.keys.index(key), done, until)
 
-    def close(self, key: str, record: Record) -> None:
-        """Take the record of a trial that has ended."""
+    def close(self, key: str, found: Sequence[Record]) -> None:
+        """Take what is new of a trial that ran: its last record is what it ended with."""
         self._running.discard(key)
         self._away.pop(key, None)
         self._tried.add(key)
-        self._open.discard(key)
-        self.records[key] = record
+        for record in found:
+            self._learn(record)
+
+    def _learn(self, record: Record) -> None:
+        """Take a record. One that failed in this run does not go on; one that failed before is tried again."""
+        self.records[record.key] = record
+        if record.status != "failed":
+            self._scores.setdefault(record.key, {})[record.until] = self._task.score(record.metrics)
+        elif record.key in self._tried:
+            self._lost.add(record.key)
 
     def postpone(self, key: str) -> None:
         """Leave a trial to the other process that is running it, and check again later."""
@@ -159,8 +184,13 @@ class Schedule:
 
     @property
     def left(self) -> int:
-        """How many trials are still to end."""
-        return len(self._open)
+        """How many records are still to come, at most."""
+        return sum(self._left(item) for item in self._items)
+
+    def _left(self, item: Item) -> int:
+        if item.search is not None and item.search.rungs:
+            return item.jobs - sum(len(self._scores.get(key, ())) for key in item.keys)
+        return sum(self._is_open(key) for key in item.keys)
 
     @property
     def elsewhere(self) -> int:

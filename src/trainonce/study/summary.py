@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from trainonce.study.plans import Kind
     from trainonce.study.record import Record
+    from trainonce.study.task import Direction
 
 ENOUGH = 3  # seeds to compare plans on, where most of them have as many
 MARGIN = 0.02  # of the reference's mean, where the task names no margin
@@ -39,7 +40,7 @@ class TaskInfo(Splits):
     name: str
     terms: tuple[str, ...]
     metric: str
-    direction: str
+    direction: Direction
     select: str
     report: str
     unit: str
@@ -48,18 +49,14 @@ class TaskInfo(Splits):
     settings: Mapping[str, Any]
     identity: str
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def sign(self) -> int:
-        """1 where more is better, -1 where less is."""
-        return 1 if self.direction == "maximize" else -1
+    own: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """A plan: all its outcomes, the one it stands for, and what it cost.
 
-    ``cost`` counts full trainings for each seed, with the started part of pruned and failed ones; ``seconds`` is their
+    ``cost`` counts full trainings for each seed, with the part that ran of paused and failed ones; ``seconds`` is their
     time. ``difference`` is to the reference on the same seeds, positive where better. ``beaten_by`` counts the points
     of the reference's plan whose mean of the reported metric is better.
     """
@@ -235,7 +232,7 @@ class Summary:
             chosen = best(outcomes, self.task)
         if not any(key in self._all for key in keys):
             return None
-        spent = [record for key in keys for record in self._all.get(key, ())]
+        spent = [record for key in dict.fromkeys(keys) for record in costly(self._all.get(key, ()))]
         left_out = {self._key(o.rule, seed) for o in outcomes if o.rule for seed in o.left_out}
         counts = Counter("left out" if key in left_out else self._status(key) for key in keys)
         return Row(
@@ -328,6 +325,12 @@ class Summary:
         if row.beaten_by is None or self.reference is None or row is self.reference:
             return None
         return (self.reference_size + 1) / (row.beaten_by + 1) if row.beaten_by else None
+
+
+def costly(records: Sequence[Record]) -> list[Record]:
+    """Return the records that tell what a trial cost: its failures, and the last other, which counts all before it."""
+    ended = [record for record in records if record.status != "failed"]
+    return [*(record for record in records if record.status == "failed"), *ended[-1:]]
 
 
 def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:

@@ -42,11 +42,22 @@ class Preset:
 
 
 class Splits:
-    """The names of the metric on the two splits, for whatever knows the metric and the splits."""
+    """The metric and the two splits, for whatever knows them."""
 
     metric: str
+    direction: Direction
     select: str
     report: str
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is."""
+        return 1 if self.direction == "maximize" else -1
+
+    def score(self, metrics: Mapping[str, float]) -> float:
+        """Return how good metrics are by the split that selects: more is better, minus infinity where it diverged."""
+        value = metrics.get(self.select_key, math.nan)
+        return self.sign * value if math.isfinite(value) else -math.inf
 
     @property
     def select_key(self) -> str:
@@ -84,6 +95,7 @@ class Task(Splits):
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     made: float = dataclasses.field(default_factory=time.time, compare=False)
     ranks: int = 1
+    own: Mapping[str, float] = dataclasses.field(default_factory=dict)
     presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
     notes: Notes | None = None
     evaluate: Evaluate | None = None
@@ -177,6 +189,7 @@ class Task(Splits):
             "report": self.report,
             "unit": self.unit,
             "margin": self.margin,
+            "own": dict(self.own),
             "about": self.about,
             "settings": self.parts["settings"],
             "identity": self.identity,
@@ -199,6 +212,7 @@ def task(
     incidental: Sequence[str] = (),
     version: int | None = None,
     ignore_files: Sequence[str] = (),
+    own: Mapping[str, float] | None = None,
     presets: Mapping[str, Preset] | None = None,
     notes: Notes | None = None,
     name: str | None = None,
@@ -230,6 +244,7 @@ def task(
         not mixed with later ones. By default every change counts of the task's file and of those beside it, in its
         folder or package, that it imports.
     :param ignore_files: Which of those do not count, such as ``["plots.py", "pictures/*"]``.
+    :param own: The weights that you train with today, such as ``{"ce": 1.0, "consistency": 0.1}``: the plan ``own``.
     :param presets: Settings that belong together, by the name that ``--preset`` chooses them by: see
         :class:`trainonce.study.Preset`.
     :param notes: A function of the task, the plans and the seeds that returns sentences to show before anything is
@@ -265,6 +280,10 @@ def task(
             raise ValueError(f"{label} must be a name without '/'; got {text!r}.")
     for label, text in {"metric": metric, "select": select, "report": report, "unit": unit, "name": name or ""}.items():
         check_line(label, text)
+    if own is not None and (
+        set(own) != set(checked) or not all(is_number(w) and 0 <= w < math.inf for w in own.values())
+    ):
+        raise ValueError(f"own is a weight of at least 0 for each of the terms {quoted(checked)}; got {own!r}.")
     if margin is not None and not (is_number(margin) and 0 < margin < math.inf):
         raise ValueError(f"margin is an amount of the metric and must be positive; got {margin!r}.")
 
@@ -292,6 +311,7 @@ def task(
             version,
             tuple(ignore_files),
             settings,
+            own=dict(own or {}),
             presets=dict(presets or {}),
             notes=notes,
             evaluate=evaluate,
@@ -319,6 +339,10 @@ def settings_of(function: TrainFunction) -> dict[str, Any]:
             )
         found[parameter.name] = parameter.default
     return found
+
+
+def _is_weight(value: object) -> bool:
+    return is_number(value) and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def _name_of(value: Any) -> str:

@@ -7,23 +7,24 @@ import math
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import trainonce
-from trainonce import random_states
+from trainonce.errors import InputError
 from trainonce.study import layout, torchrun
 from trainonce.study.checkpoint import Checkpoint, kinds, read_checkpoint, read_spent, write_checkpoint, write_spent
+from trainonce.study.loop import Batches, Loop, check_complete, named
 from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
 
+    from trainonce.study.loop import Parts
     from trainonce.study.rules import Rule
     from trainonce.study.task import Task
     from trainonce.weighting import LossWeighting, NonFinite
@@ -35,8 +36,8 @@ class Trial:
     """What a task's function receives: its criterion, its seed, its device, its folder, and where to report.
 
     ``seed`` is also torch's, Python's and numpy's when the function starts. ``dir`` is a folder of the trial's own,
-    for pictures, models and the like; it is emptied before a trial is run again, unless :meth:`save` has left a
-    checkpoint there.
+    for pictures, models and the like; it is emptied before a trial is run again, unless :meth:`loop` has left a
+    checkpoint there. ``until`` is the part of the training after which this run of the trial pauses; 1 is the end.
     """
 
     def __init__(
@@ -48,21 +49,22 @@ class Trial:
         dir: Path,  # noqa: A002 the name that users know from other tools
         device: torch.device | str = "cpu",
         source: Path | None = None,
-        pruner: Callable[[Sequence[tuple[int, float]]], bool] | None = None,
+        until: float = 1.0,
         notify: Callable[[int, int | None, str], None] | None = None,
     ) -> None:
         self.seed = seed
         self.device = torch.device(device)
         self.dir = dir
         self.reports: list[tuple[int, dict[str, float]]] = []
-        self.pruned = False
         self.history: trainonce.History | None = None
         self.steps = 0  # of the optimizer
         self.total = task.steps
+        self.until = until
         self._task, self._rule, self._source = task, rule, source
-        self._pruner, self._notify = pruner, notify
+        self._notify = notify
         self._criterion: LossWeighting | None = None
-        self._shown: tuple[int, int | None] | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._loop: Loop | None = None
         self._note, self._notified = "", 0.0
         self._restored: Checkpoint | None = None
         self._spent, self._began = 0.0, time.monotonic()
@@ -132,7 +134,8 @@ class Trial:
         """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
         if self._criterion is None:
             raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
-        if self._restored is None:  # there is no checkpoint, or it cannot be used, or nobody asked for it
+        self._restore()
+        if self._restored is None:  # there is no checkpoint, or it cannot be used
             self.wasted = read_spent(self.dir)
             for name in (layout.HISTORY, layout.CHECKPOINT):
                 (self.dir / name).unlink(missing_ok=True)
@@ -142,64 +145,112 @@ class Trial:
 
         def count(*_: Any) -> None:
             if (me := trial()) is not None:
+                me._check_paused()
                 me.steps += 1
                 me._beat()
 
         optimizer.register_step_post_hook(count)
-        if self._restored is not None and self._restored.random:  # now that the model has drawn its first weights
-            random_states.put_back(self._restored.random[torchrun.rank()], self.device)
+        self._optimizer = optimizer
         return attachment
 
-    # Going on after an interruption
+    # Going on after a pause or an interruption
 
-    def save(self, state: Mapping[str, Any], *, random: bool = True) -> None:
-        """Save a checkpoint, replacing the last one, from which the trial continues if it is stopped or killed.
+    def loop(self, parts: Parts, *, steps: int | None = None) -> Loop:
+        """Iterate over the steps of the training that are left, from where it was paused, stopped or killed.
 
-        Under torchrun every process calls it. The first checkpoint is loaded back at once, as are later ones with
-        entries of other types: what could not be restored is an error, and the last checkpoint stays.
+        The state of all parts is put back before the first step, and kept at a pause, every few minutes and on SIGTERM.
+        At a pause the loop ends early, :attr:`paused` is true, and the function returns its metrics as always.
 
-        :param state: What :meth:`restore` returns later: tensors, numbers, text, and dicts and lists of them, such as
-            the ``state_dict()`` of the model, the criterion, the optimizer and the schedule. The trial itself keeps
-            counted steps, reports and the history.
-        :param random: Whether to keep the random states, too: torch's, on the CPU and on the trial's CUDA device,
-            Python's, and numpy's global one, of every process. :meth:`attach` puts them back.
+        :param parts: A list of all that the training changes and that is not the trial's own: the model, schedules,
+            averages, loaders made by :meth:`batches`, and generators of random numbers of torch, numpy or Python. Each
+            has ``state_dict`` and ``load_state_dict``, or is a generator. The criterion, the attached optimizer, the
+            history and the global random states are always kept.
+        :param steps: How many steps a training has, by default the task's setting of that name.
+
+        >>> for step in trial.loop([model, schedule, rng]):  # doctest: +SKIP
+        ...     criterion(losses(model)).backward()
         """
-        if self.history is None:
-            raise RuntimeError("trial.save needs the optimizer attached first: call trial.attach(optimizer).")
-        if not isinstance(state, Mapping):
-            raise TypeError(f"trial.save needs a dict of what to keep, by name; got {type(state).__name__}.")
-        if not self._rule.resumable:
+        if self.history is None or self._optimizer is None or self._criterion is None:
+            raise RuntimeError("trial.loop needs the optimizer attached first: call trial.attach(optimizer).")
+        if self._loop is not None:
+            raise RuntimeError("trial.loop was called twice. A training has one loop.")
+        content = named(parts)
+        total = self._task.steps if steps is None else steps
+        if total is None or total < 1:
+            raise ValueError(
+                f"trial.loop needs the number of steps, at least 1; the task {self._task.name!r} has no setting "
+                f"'steps', and got {steps!r}. Give it: trial.loop([model, ...], steps=1000)."
+            )
+        self.total = total
+        given = {id(part) for part in content.values()}
+        for name, own in {"optimizer": self._optimizer, "criterion": self._criterion}.items():
+            if id(own) not in given:
+                content[f"trial.{name}"] = own
+        if self._rule.resumable:
+            check_complete(content.values(), self._optimizer, self._criterion.parameters())
+        elif self.until < 1:
+            raise InputError(
+                f"The rule {self._rule.plan!r} cannot go on after a pause, since its state does not say all about it. "
+                "Compare it by a plan that does not pause."
+            )
+        restored, self._restored = self._restored, None
+        self._loop = Loop(self, content, total, self.until, restored, self._save)
+        return self._loop
+
+    def batches(self, loader: Any) -> Batches:
+        """Return the batches of a ``DataLoader``, epoch after epoch, for a loop that can go on within an epoch.
+
+        Their order depends on the trial's seed and the epoch. Name them among the parts of :meth:`loop`, and take one
+        with ``next(batches)``.
+        """
+        return Batches(loader, self.seed)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the loop has ended before the training: what only its end needs can be left out."""
+        return self._loop is not None and self._loop.paused
+
+    def _check_paused(self) -> None:
+        """Raise at a step that no pause could follow."""
+        if self.until < 1 and self._loop is None:
+            raise InputError(
+                f"The plan pauses its trainings, and the task {self._task.name!r} trains without trial.loop, so it "
+                "cannot. Write the loop as: for step in trial.loop([model, optimizer, schedule])."
+            )
+        if self.paused:
+            raise RuntimeError("The optimizer made a step after trial.loop had paused the training. Return instead.")
+
+    def _save(self, iteration: int, state: Mapping[str, Any], random: Sequence[Mapping[str, Any]]) -> None:
+        """Write a checkpoint; the first, and those with entries of other types, are loaded back before they count."""
+        if not self._rule.resumable or not torchrun.is_first():
             return
-        states = torchrun.gather(random_states.collect(self.device)) if random else []
-        if not torchrun.is_first():
-            return
-        state = dict(state)
+        assert self.history is not None
+        assert self.total is not None
         self.history.flush()
-        content = Checkpoint(self._rule.to_json(), self.steps, self.reports, self.seconds, state, states)
+        seconds, rule = self.seconds, self._rule.to_json()
+        content = Checkpoint(rule, self.steps, iteration, self.total, self.reports, seconds, state, random)
         found = kinds(state)
         if write_checkpoint(self.dir, content, check=not self._loadable or not found <= self._loadable):
             self._loadable |= found
-            self.kept, self._kept_seconds = self.fraction, content.seconds
-            write_spent(self.dir, self.kept + self.wasted[0], self._kept_seconds + self.wasted[1])
+            self.kept, self._kept_seconds = self.fraction, seconds
+            self.note_spent()
 
-    def restore(self) -> Mapping[str, Any] | None:
-        """What :meth:`save` was last given if the trial was interrupted after it, else None; call before ``attach``.
+    def note_spent(self) -> None:
+        """Note what the trial has cost up to its last checkpoint, and what its evaluation at a pause has taken."""
+        seconds = self.seconds if self.paused else self._kept_seconds
+        write_spent(self.dir, self.kept + self.wasted[0], seconds + self.wasted[1])
 
-        Random states that were saved are put back by :meth:`attach`: the model may draw its first weights before, and
-        what is drawn after it continues as if the training had not been interrupted.
-        """
-        if self.history is not None:
-            raise RuntimeError("trial.restore was called after trial.attach: restore first, then attach, then load.")
+    def _restore(self) -> None:
+        """Look for a checkpoint of an earlier run of the trial, and take the counts that it holds."""
         found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
         if found is None or found.rule != self._rule.to_json():  # a search may have proposed other weights
-            return None
+            return
         self._restored = found
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
         self._spent = self._kept_seconds = found.seconds
-        self.kept = self.fraction
         fraction, seconds = read_spent(self.dir)
+        self.kept = found.iteration / found.total
         self.wasted = max(0.0, fraction - self.kept), max(0.0, seconds - found.seconds)
-        return found.state
 
     @property
     def seconds(self) -> float:
@@ -214,10 +265,7 @@ class Trial:
     # Reporting
 
     def report(self, step: int, **metrics: float) -> None:
-        """Report metrics of the selecting split after ``step`` optimizer steps: ``trial.report(100, accuracy=91)``.
-
-        A task with the setting ``epochs``, and none ``steps``, counts epochs.
-        """
+        """Report metrics of the selecting split after ``step`` steps, for the curves: ``trial.report(100, acc=91)``."""
         metric = self._task.metric
         if metric not in metrics:
             raise ValueError(f"trial.report needs the task's metric, {metric!r}; got {quoted(metrics) or 'none'}.")
@@ -228,29 +276,23 @@ class Trial:
         self._note = f"{metric} {values[metric]:.4g}"
         self._beat()
 
-    def should_prune(self) -> bool:
-        """Whether the plan stops this trial, given the reports so far; if so, return None. Only searches prune."""
-        if self._pruner is not None and self.reports and not self.pruned:
-            self.pruned = self._pruner([(step, values[self._task.metric]) for step, values in self.reports])
-        self.pruned = torchrun.broadcast(self.pruned)
-        return self.pruned
-
-    def progress(self, step: int, total: int | None = None, note: str = "") -> None:
-        """Show how far the training is, in any unit. Optional: optimizer steps are counted automatically."""
-        self._shown, self._note = (step, total), note or self._note
-        self._beat()
-
     @property
     def fraction(self) -> float:
         """The part of a full training that was done; 1 where its length is not known."""
-        reported = (self.reports[-1][0], self._task.epochs) if self.reports and self._task.epochs else (1, 1)
-        done, total = (self.steps, self.total) if self.total else self._shown or reported
+        done, total = self._progress()
         return min(1.0, done / total) if total else 1.0
+
+    def _progress(self) -> tuple[int, int | None]:
+        if self._loop is not None:
+            return self._loop.done, self._loop.total
+        if self.reports and self._task.epochs and not self.total:
+            return self.reports[-1][0], self._task.epochs
+        return self.steps, self.total
 
     def _beat(self) -> None:
         if self._notify is not None and time.monotonic() - self._notified > BEAT:
             self._notified = time.monotonic()
-            self._notify(*(self._shown or (self.steps, self.total)), self._note)
+            self._notify(*self._progress(), self._note)
 
 
 def as_float(what: str, value: object) -> float:
@@ -263,14 +305,18 @@ def as_float(what: str, value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def check_metrics(task: Task, returned: Any) -> tuple[dict[str, float], list[str]]:
-    """The metrics a task's function returned, checked, and the names of those that count and are not finite."""
+def check_metrics(task: Task, returned: Any, *, paused: bool = False) -> tuple[dict[str, float], list[str]]:
+    """The metrics a task's function returned, checked, and the names of those that count and are not finite.
+
+    :param paused: Whether the training is not at its end: then the metric that selects is enough.
+    """
+    wanted = [task.select_key] if paused else [task.select_key, task.report_key]
     if not isinstance(returned, dict) and not hasattr(returned, "keys"):
         raise TypeError(
             f"The task {task.name!r} must return a dict with {task.select_key!r} and {task.report_key!r}; it returned "
             f"{'nothing' if returned is None else type(returned).__name__}."
         )
-    missing = [key for key in (task.select_key, task.report_key) if key not in returned]
+    missing = [key for key in wanted if key not in returned]
     if missing:
         raise ValueError(
             f"The task {task.name!r} must return {task.select_key!r} and {task.report_key!r}; it returned "
@@ -281,7 +327,7 @@ def check_metrics(task: Task, returned: Any) -> tuple[dict[str, float], list[str
         try:
             metrics[str(key)] = as_float(f"The metric {key!r}", value)
         except TypeError as error:
-            if key in (task.select_key, task.report_key):
+            if key in wanted:
                 raise
             warnings.warn(f"{error} It is not kept; write what else you need to trial.dir.", stacklevel=2)
-    return metrics, [key for key in (task.select_key, task.report_key) if not math.isfinite(metrics[key])]
+    return metrics, [key for key in wanted if not math.isfinite(metrics[key])]

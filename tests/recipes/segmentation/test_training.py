@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from _interruption import check_resumed_as_straight
+from _interruption import check_paused_as_straight
 from _runs import torchrun, train
 
 import trainonce
@@ -62,10 +62,10 @@ def test_a_small_network_learns_the_streets(tmp_path):
 
 
 @pytest.mark.parametrize("resident", [True, False])
-def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, monkeypatch, resident, capsys):
-    settings = TINY | {"steps": 7, "keep_every": 3, "resident": resident, "readers": 0, "schedule": "poly"}
+def test_a_paused_training_ends_as_if_it_had_not_been(tmp_path, resident, capsys):
+    settings = TINY | {"steps": 7, "resident": resident, "readers": 0, "schedule": "poly"}
     settings |= {"optimizer": "adamw", "warmup": 2}
-    check_resumed_as_straight(tmp_path, monkeypatch, training, tasks.streets, settings)
+    check_paused_as_straight(tmp_path, tasks.streets, settings)
 
 
 @pytest.mark.dist

@@ -43,7 +43,7 @@ def made(seed, steps, lr):
     def draw():
         return {"rows": torch.randint(40, (16,), generator=rng), "noise": torch.randn(16, 3)}  # global, like dropout
 
-    return data, model, draw
+    return data, model, draw, rng
 
 
 def error(model, data):
@@ -53,12 +53,12 @@ def error(model, data):
 
 @task(terms=TERMS, metric="error", direction="minimize")
 def toy(trial, *, steps=50, lr=0.01, optimizer="AdamW"):
-    data, model, draw = made(trial.seed, steps, lr)
+    data, model, draw, rng = made(trial.seed, steps, lr)
     criterion = trial.criterion(validation=lambda: error(model, data))
     step = _optimizer(optimizer, [p for p in model.parameters() if p.requires_grad], lr)
     trial.attach(step)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(step, steps, eta_min=1e-3)
-    for i in range(steps):
+    for i in trial.loop([model, schedule, rng]):
         step.zero_grad()
         criterion(losses(model, data, draw())).backward()
         step.step()
@@ -79,7 +79,7 @@ def _optimizer(name, parameters, lr):
 
 @stack(toy)
 def parts(seed, *, steps, lr, optimizer):
-    data, model, draw = made(seed, steps, lr)
+    data, model, draw, _ = made(seed, steps, lr)
     return Stackable(
         model,
         draw,

@@ -68,7 +68,6 @@ class Settings:
     :param evaluations: How many times the validation set is evaluated during training.
     :param points: The most points of a frame in the distance of point clouds; 0: it is not measured.
     :param squared: Compare squared distances with the thresholds, as the original does.
-    :param keep_every: Steps between two checkpoints; 0: none.
     :param keep_model: Write the trained network to the trial's folder.
     """
 
@@ -112,7 +111,6 @@ class Settings:
     evaluations: int = 5
     points: int = 4800
     squared: bool = False
-    keep_every: int = 0
     keep_model: bool = False
 
     def __post_init__(self) -> None:
@@ -157,4 +155,4 @@ RANGES = {
 }
 
 #: Settings that results do not depend on.
-INCIDENTAL = ("data_root", "readers", "check", "keep_every", "keep_model")
+INCIDENTAL = ("data_root", "readers", "check", "keep_model")

@@ -96,7 +96,7 @@ def _rooms(seed: int, settings: Settings) -> Sets:
     evaluate=evaluation(ROOMS, _rooms),
 )
 @with_settings(ROOMS)
-def rooms(trial: Trial, settings: Settings) -> dict[str, float] | None:
+def rooms(trial: Trial, settings: Settings) -> dict[str, float]:
     """Generated rooms with exact depth; depth, camera rays, feature invariance."""
     from trainonce.recipes.depth.training import train
 
@@ -146,7 +146,7 @@ def _nyu(seed: int, settings: Settings) -> Sets:
     },
 )
 @with_settings(NYU)
-def nyu(trial: Trial, settings: Settings) -> dict[str, float] | None:
+def nyu(trial: Trial, settings: Settings) -> dict[str, float]:
     """NYU Depth v2, also tested on other places and cameras; depth, camera rays, feature invariance."""
     from trainonce.recipes.depth.training import train
 
@@ -170,7 +170,6 @@ PAPER = Settings(
     average=0.9995,
     precision="bfloat16",
     points=76_800,
-    keep_every=1000,
     keep_model=True,
 )
 
@@ -221,7 +220,7 @@ def paper_notes(task: Task, plans: Sequence[Plan], seeds: Sequence[int]) -> list
     make_data={"hdf5": writer("hdf5"), "folder": writer("folders")},
 )
 @with_settings(PAPER)
-def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
+def unidepth_paper(trial: Trial, settings: Settings) -> dict[str, float]:
     """UniDepth on ScanNet, Argoverse 2 and Waymo with the paper's numbers; depth, camera rays, feature invariance."""
     from trainonce.recipes.depth.training import train
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -26,8 +26,7 @@ from trainonce.recipes.depth.objective import Objective
 from trainonce.recipes.depth.optimisation import EMA, build_optimizer, clip_gradients_, kinds, learning_rate_factor
 from trainonce.recipes.vision.checks import check_in_first_process
 from trainonce.recipes.vision.indices import evenly_spaced
-from trainonce.recipes.vision.loop import load_states, run_steps
-from trainonce.recipes.vision.output import write_outputs
+from trainonce.recipes.vision.output import report_between, write_outputs
 from trainonce.recipes.vision.parallel import synchronize_if, wrap_losses
 from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
 from trainonce.recipes.vision.weights import load_weights
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from trainonce.study import Trial
 
 
-def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | None:
+def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float]:
     """Train once and return the metrics of every set that is reported, by ``set/metric``."""
     device, process = trial.device, (torchrun.rank(), torchrun.world_size())
     sets = sets.limit(settings.limit)
@@ -57,20 +56,12 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
         if settings.check:
             check_in_first_process(lambda: check(sets))
     _warn_of_rounding(settings, network.patch)
-    saved = trial.restore()
     criterion = trial.criterion()
     optimizer = build_optimizer(network, settings)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings))
     ema = EMA(network, settings)
-    parts: dict[str, Any] = {
-        "network": network,
-        "criterion": criterion,
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "average": ema,
-    }
-    first = load_states(parts, saved)
+    loop = trial.loop({"network": network, "schedule": schedule, "average": ema})
     validation = cache_first_frames(sets.validation, device)
 
     def train_step(step: int, views: Views) -> None:
@@ -90,9 +81,12 @@ def train(trial: Trial, sets: Sets, settings: Settings) -> dict[str, float] | No
             found = mean_metrics(network, validation, settings, device, with_points=False)
         return {"delta_1": found["delta_1"]}
 
-    feed = batches_from(sets, settings, network.patch, trial.seed, device, first, process)
-    if not run_steps(trial, settings, parts, feed, train_step, validate):
-        return None
+    feed = batches_from(sets, settings, network.patch, trial.seed, device, loop.start, process)
+    for _, (step, views) in zip(loop, feed, strict=False):
+        train_step(step, views)
+        report_between(trial, settings, step, validate)
+    if trial.paused:
+        return {f"validation/{name}": value for name, value in validate().items()}
     with ema:
         results = {
             f"{name}/{metric}": value

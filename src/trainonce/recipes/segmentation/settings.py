@@ -60,7 +60,6 @@ class Settings:
     :param compile: Use torch.compile.
     :param graphed: On one GPU, replay the forward and backward pass as CUDA graphs: for networks of many small kernels.
     :param evaluations: How many times the validation set is evaluated during training.
-    :param keep_every: Steps between two checkpoints; 0: none.
     :param keep_model: Write the trained network to the trial's folder.
     """
 
@@ -97,7 +96,6 @@ class Settings:
     compile: bool = False
     graphed: bool = False
     evaluations: int = 10
-    keep_every: int = 0
     keep_model: bool = False
 
     def __post_init__(self) -> None:
@@ -108,7 +106,7 @@ class Settings:
 
 
 #: Settings that results do not depend on.
-INCIDENTAL = ("data_root", "readers", "check", "keep_every", "keep_model")
+INCIDENTAL = ("data_root", "readers", "check", "keep_model")
 
 CHOICES = {
     "optimizer": ("sgd", "sgdw", "adamw"),

@@ -95,7 +95,6 @@ PAPER = Settings(
     batch=1,
     lr=2.5e-4,
     head_lr=10.0,
-    keep_every=1000,
     keep_model=True,
 )
 
@@ -153,7 +152,7 @@ def _streets(seed: int, settings: Settings) -> Domains:
     evaluate=evaluation(STREETS, _streets),
 )
 @with_settings(STREETS)
-def streets(trial: Trial, settings: Settings) -> dict[str, float] | None:
+def streets(trial: Trial, settings: Settings) -> dict[str, float]:
     """Generated street scenes, day to night; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.training import train
 
@@ -208,7 +207,7 @@ def _camvid(seed: int, settings: Settings) -> Domains:
     },
 )
 @with_settings(CAMVID)
-def camvid(trial: Trial, settings: Settings) -> dict[str, float] | None:
+def camvid(trial: Trial, settings: Settings) -> dict[str, float]:
     """CamVid, labelled by day and tested at dusk; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.training import train
 
@@ -271,7 +270,7 @@ def paper_notes(task: Task, plans: Sequence[Plan], seeds: Sequence[int]) -> list
     },
 )
 @with_settings(PAPER)
-def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float] | None:
+def ciss_paper(trial: Trial, settings: Settings) -> dict[str, float]:
     """CISS-source on Cityscapes and ACDC at the paper's size; cross-entropy, feature invariance."""
     from trainonce.recipes.segmentation.training import train
 

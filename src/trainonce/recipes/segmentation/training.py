@@ -18,8 +18,7 @@ from trainonce.recipes.segmentation.losses import Losses
 from trainonce.recipes.segmentation.model.deeplab import DeepLab, load_encoder
 from trainonce.recipes.vision.checks import check_in_first_process
 from trainonce.recipes.vision.indices import evenly_spaced
-from trainonce.recipes.vision.loop import load_states, run_steps
-from trainonce.recipes.vision.output import write_outputs
+from trainonce.recipes.vision.output import report_between, write_outputs
 from trainonce.recipes.vision.parallel import wrap_losses
 from trainonce.recipes.vision.precision import allow_tf32_if_asked, autocast
 from trainonce.study import layout, torchrun, user_errors
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from trainonce.study import Trial
 
 
-def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float] | None:
+def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float]:
     """Train once and return the mean intersection over union on every set that is reported, in percent."""
     device, process = trial.device, (torchrun.rank(), torchrun.world_size())
     domains = domains.limit(settings.limit)
@@ -46,13 +45,11 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         losses = build_losses(network, settings, device)
         if settings.check:
             check_in_first_process(lambda: check_scenes(domains, settings))
-    saved = trial.restore()
     criterion = trial.criterion()
     optimizer = build_optimizer(network, settings)
     trial.attach(optimizer)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings))
-    parts: dict[str, Any] = {"network": network, "criterion": criterion, "optimizer": optimizer, "schedule": schedule}
-    first = load_states(parts, saved)
+    loop = trial.loop({"network": network, "schedule": schedule})
     sets = {
         name: EvaluationLoader(scenes, settings, device, process) for name, scenes in domains.evaluation_sets().items()
     }
@@ -60,7 +57,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     def confusion(name: str) -> Tensor:
         return confusion_matrix(network, sets[name], len(domains.classes), settings, device)
 
-    def train_step(_: int, batch: batches.Batch) -> None:
+    def train_step(batch: batches.Batch) -> None:
         optimizer.zero_grad()
         with autocast(settings, device):
             terms = losses(*batch)
@@ -71,9 +68,12 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
     def validate() -> dict[str, float]:
         return {"miou": metrics.mean_iou(confusion("validation"))}
 
-    feed = batches_from(domains, settings, trial.seed, device, first, process)
-    if not run_steps(trial, settings, parts, feed, train_step, validate):
-        return None
+    feed = batches_from(domains, settings, trial.seed, device, loop.start, process)
+    for _, (step, batch) in zip(loop, feed, strict=False):
+        train_step(batch)
+        report_between(trial, settings, step, validate)
+    if trial.paused:
+        return as_metrics({"validation": confusion("validation")}, domains.classes.names)
     found = {name: confusion(name) for name in sets}
     folder = trial.dir / layout.PICTURES
     write_outputs(trial, settings, network, lambda: draw_pictures(folder, network, domains, settings, device))

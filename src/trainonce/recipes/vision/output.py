@@ -1,4 +1,4 @@
-"""What is written at the end of a training: the network and pictures."""
+"""What a training shows: its validation metric on the way, the network and pictures at the end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,25 @@ if TYPE_CHECKING:
 
 
 class OutputSettings(Protocol):
-    """The settings of a recipe that say what is written."""
+    """The settings of a recipe that say what is shown and written."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def evaluations(self) -> int: ...
 
     @property
     def keep_model(self) -> bool: ...
+
+
+def report_between(
+    trial: Trial, settings: OutputSettings, step: int, validate: Callable[[], Mapping[str, float]]
+) -> None:
+    """Report the validation metrics after every part of the training but the last; ``step`` counts from 1."""
+    every = max(1, settings.steps // settings.evaluations) if settings.evaluations else settings.steps + 1
+    if step % every == 0 and step < settings.steps:
+        trial.report(step, **validate())
 
 
 def write_outputs(trial: Trial, settings: OutputSettings, network: nn.Module, draw: Callable[[], None]) -> None:

@@ -26,7 +26,12 @@ class Job:
     search: Search | None = None
     number: int = 0  # within the search
     done: Sequence[Record] = ()
+    until: float = 1.0  # the part of the training after which the trial pauses
     since: Position = START  # where the records end that the study knows: a trial recorded behind it does not run
+
+    def is_done(self, record: Record) -> bool:
+        """Whether a record of the trial says that it has come as far as this job takes it, or has ended."""
+        return record.status != "paused" or record.until >= self.until
 
 
 class Event(NamedTuple):
@@ -63,7 +68,7 @@ class Executor(Protocol):
     a failure      of the task: an ``end`` like any other, with status ``failed``; the trial runs again next time
     a death        of the worker: the executor starts the job again, or ends it with a record that it writes itself
     nothing works  ``stop`` with a sentence: the runner raises it, and stops the executor
-    pruning        decided where the trial trains: ``job.search`` and ``job.done`` hold all that ASHA asks for
+    a pause        a record of status ``paused``; the trial's folder keeps the checkpoint for its next job
     Ctrl-C         reaches the driver alone, which calls :meth:`stop`
     resuming       a checkpoint in the trial's folder is where the next run of the trial goes on
     ============== ====================================================================================================

@@ -38,7 +38,7 @@ class DriverStore:
         if not stack.enter_context(self._store.claim(job.key)):
             stack.close()
             return Event("taken")
-        if (there := self._store.find(job.key, job.since)) is not None:
+        if (there := self._store.find(job.key, job.since)) is not None and job.is_done(there):
             stack.close()
             return Event("there", there)
         self._claims[job.key], self._started[job.key] = stack, time.time()

@@ -111,7 +111,7 @@ class Processes:
             device=running.device,
         )
         with self._store.claim(job.key) as mine:
-            if (there := self._store.find(job.key, job.since)) is not None:
+            if (there := self._store.find(job.key, job.since)) is not None and job.is_done(there):
                 return Event("there", there)
             if not mine:
                 return Event("taken")

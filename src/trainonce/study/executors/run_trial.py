@@ -35,7 +35,7 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
     with store.claim(job.key) as mine:
         if not mine:
             return Event("taken")
-        if (there := store.find(job.key, job.since)) is not None:
+        if (there := store.find(job.key, job.since)) is not None and job.is_done(there):
             return Event("there", there)
         try:
             source = None if job.source is None else store.folder(job.source)
@@ -65,27 +65,19 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
     warned: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pruner = None
         if job.search is not None:
-            known = (task.terms, task.direction, job.done, task.select_key)
-            rule = job.search.propose(*known, job.seed, job.number)
-            pruner = job.search.pruner(*known)
+            rule = job.search.propose(task.terms, task.direction, job.done, task.select_key, job.seed, job.number)
         assert rule is not None
-        trial = Trial(task, rule, job.seed, dir=folder, device=device, source=source, pruner=pruner, notify=notify)
+        trial = Trial(task, rule, job.seed, dir=folder, device=device, source=source, until=job.until, notify=notify)
         torchrun.announce(rule, job.seed, None if source is None else str(source))
         seed_everything(job.seed)
         with _collect_warnings(warned):
             returned = task(trial)
             torchrun.end_trial()
-            if pruner is not None and not trial.reports:
-                warned.append(f"The task {task.name!r} makes no trial.report, so no training could be stopped early.")
             if not_aligned := trial.not_aligned:
                 warned.append(not_aligned)
-            if trial.pruned:
-                status = "pruned"
-            else:
-                metrics, not_finite = check_metrics(task, returned)
-                status = "diverged" if not_finite else "done"
+            metrics, not_finite = check_metrics(task, returned, paused=trial.paused)
+            status = "paused" if trial.paused else "diverged" if not_finite else "done"
             if trial.history is None:
                 raise RuntimeError(f"The task {task.name!r} never called trial.attach(optimizer): its rule had no say.")
             trial.history.flush()
@@ -100,7 +92,9 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         if trial is not None and trial.history is not None:
             with contextlib.suppress(Exception):  # of a device that failed nothing can be read
                 trial.history.flush()  # now: later it could write between the rows of a trial that goes on
-    if status != "failed":
+    if trial is not None and status == "paused":
+        trial.note_spent()
+    elif status != "failed":
         for name in (layout.CHECKPOINT, layout.SPENT):
             (folder / name).unlink(missing_ok=True)
     coefficients = _last_coefficients(trial, status)
@@ -117,6 +111,7 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         coefficients=coefficients,
         seconds=round(seconds, 3),
         fraction=round(fraction, 4),
+        until=job.until if status == "paused" else 1.0,
         ended=time.time(),
         device=device_name(device),
         versions=versions(),
@@ -164,7 +159,7 @@ def _cost(trial: Trial | None, status: Status, start: float) -> tuple[float, flo
         return 0.0, time.time() - start
     if status == "failed":
         return trial.lost
-    done = trial.fraction if status == "pruned" else 1.0
+    done = trial.fraction if status == "paused" else 1.0
     return done + trial.wasted[0], trial.seconds + trial.wasted[1]
 
 

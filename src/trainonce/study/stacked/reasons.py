@@ -54,7 +54,7 @@ def of_task(task: Task) -> str | None:
 def of_job(job: Job) -> str | None:
     """Why this trial cannot be stacked although its task can."""
     if job.search is not None:
-        return "a search needs the results of earlier trials, or stops trials early"
+        return "a search needs the results of earlier trials, or pauses its trials"
     assert job.rule is not None
     return None if job.rule.name in KINDS else f"the rule {job.rule.name!r} trains one by one"
 

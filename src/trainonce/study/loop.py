@@ -1,0 +1,256 @@
+"""The loop of a training that goes on where it stopped: what it keeps, when it pauses, and batches in a fixed order."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from trainonce import random_states
+from trainonce.errors import InputError
+from trainonce.study import torchrun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trainonce.study.checkpoint import Checkpoint
+    from trainonce.study.trial import Trial
+
+EVERY = 120.0  # seconds between two snapshots
+CPU = torch.device("cpu")
+SHARE = 0.02  # of the time that snapshots may take
+TOGETHER = 100  # steps after which several processes look at the clock together
+
+Parts = Sequence[Any] | Mapping[str, Any]
+
+
+class Loop(Iterator[int]):
+    """The steps that are left of a training, counted from 0; made by :meth:`trainonce.study.Trial.loop`.
+
+    ``start`` is the first of them: 0, or where the training stopped.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        parts: dict[str, Any],
+        total: int,
+        until: float,
+        found: Checkpoint | None,
+        write: Callable[[int, Mapping[str, Any], Sequence[Mapping[str, Any]]], None],
+    ) -> None:
+        self.total = total
+        self.stop = total if until >= 1 else min(total, max(1, math.ceil(total * until - 1e-9)))
+        self.paused = False
+        self._parts, self._write, self._device = parts, write, trial.device
+        if found is not None:
+            _load(parts, found.state)
+            if found.random:
+                random_states.put_back(found.random[torchrun.rank()], trial.device)
+        self.start = self._step = 0 if found is None else found.iteration
+        self._kept = self.start  # the step of the last snapshot
+        self._next = time.monotonic() + EVERY
+        self._given = False  # whether a step was handed out that is not done yet
+        self.is_over = False
+
+    @property
+    def done(self) -> int:
+        """How many steps are done."""
+        return self._step
+
+    def __next__(self) -> int:
+        if self._given:
+            self._step, self._given = self._step + 1, False
+        if self.is_over:
+            raise StopIteration
+        if self._step >= self.stop:
+            if self.stop < self.total:
+                self.paused = True
+                self.snapshot()
+            self.is_over = True
+            raise StopIteration
+        self._look()
+        self._given = True
+        return self._step
+
+    def snapshot(self) -> None:
+        """Keep the state of all parts, unless that of this step is kept already."""
+        if self._step == self._kept:
+            return
+        began = time.monotonic()
+        state = {name: _state_of(part) for name, part in self._parts.items()}
+        self._write(self._step, state, torchrun.gather(random_states.collect(self._device)))
+        self._kept = self._step
+        now = time.monotonic()
+        self._next = now + max(EVERY, (now - began) / SHARE)
+
+    def _look(self) -> None:
+        """Take a snapshot if it is time, or leave if this process was asked to."""
+        if torchrun.world_size() > 1:
+            if self._step % TOGETHER:
+                return
+            due, leave = torchrun.broadcast((time.monotonic() > self._next, terminated.is_set()))
+        else:
+            due, leave = time.monotonic() > self._next, terminated.is_set()
+        if due or leave:
+            self.snapshot()
+        if leave:
+            raise Terminated
+
+
+# SIGTERM
+
+
+class Terminated(BaseException):
+    """A training was asked to end, and has kept its state."""
+
+
+terminated = threading.Event()
+
+
+def listen() -> None:
+    """Let SIGTERM end a training of this process after the step it is in, with a snapshot."""
+    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
+
+
+# The parts
+
+
+def named(parts: Parts) -> dict[str, Any]:
+    """Return the parts of a loop by name; those of a list are numbered."""
+    if isinstance(parts, (str, bytes)) or not isinstance(parts, (Sequence, Mapping)):
+        raise TypeError(
+            "trial.loop takes a list of what the training consists of, as in trial.loop([model, optimizer]); got "
+            f"{type(parts).__name__}."
+        )
+    found = dict(parts) if isinstance(parts, Mapping) else {str(i): part for i, part in enumerate(parts)}
+    for part in found.values():
+        if not isinstance(part, torch.Generator | random.Random) and not _is_numpy(part) and not _has_state(part):
+            raise TypeError(
+                "trial.loop keeps what has state_dict and load_state_dict, and generators of torch, numpy and Python; "
+                f"got {type(part).__name__}."
+            )
+    return found
+
+
+def check_complete(parts: Iterable[Any], optimizer: torch.optim.Optimizer, own: Iterable[nn.Parameter]) -> None:
+    """Raise if something that the training changes was forgotten: trained parameters, or a learning-rate schedule.
+
+    :param own: Parameters that are kept in any case.
+    """
+    parts = list(parts)
+    known = {id(p) for part in parts if isinstance(part, nn.Module) for p in part.parameters()}
+    known |= {id(part) for part in (*parts, *own)}
+    lost = sum(id(p) not in known for group in optimizer.param_groups for p in group["params"])
+    if lost:
+        raise InputError(
+            f"The optimizer trains {lost} parameters of a model that trial.loop was not given, so the training could "
+            "not go on after a pause. Name all that it changes: trial.loop([model, optimizer, schedule])."
+        )
+    scheduled = getattr(optimizer.step, "_wrapped_by_lr_sched", False)
+    if scheduled and not any(isinstance(part, LRScheduler) or hasattr(part, "schedulers") for part in parts):
+        raise InputError(
+            "The optimizer has a learning-rate schedule that trial.loop was not given, so after a pause it would begin "
+            "anew. Name it: trial.loop([model, optimizer, schedule])."
+        )
+
+
+def _has_state(part: Any) -> bool:
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
+
+
+def _is_numpy(part: Any) -> bool:
+    return type(part).__module__.startswith("numpy.random") and hasattr(part, "bit_generator")
+
+
+def _state_of(part: Any) -> Any:
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    if isinstance(part, random.Random):
+        return part.getstate()
+    if _is_numpy(part):
+        return _plain(part.bit_generator.state)
+    return part.state_dict()
+
+
+def _plain(state: Any) -> Any:
+    """Return a numpy generator's state with lists for arrays, which a checkpoint can hold."""
+    if isinstance(state, Mapping):
+        return {key: _plain(value) for key, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
+
+
+def _load(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    for name, part in parts.items():
+        if isinstance(part, torch.Generator):
+            part.set_state(state[name])
+        elif isinstance(part, random.Random):
+            part.setstate(state[name])
+        elif _is_numpy(part):
+            part.bit_generator.state = state[name]
+        else:
+            part.load_state_dict(state[name])
+
+
+# Batches
+
+
+class Batches(Iterator[Any]):
+    """The batches of a loader, epoch after epoch, in an order that depends on seed and epoch alone.
+
+    So a training that goes on within an epoch sees the rest of it. Made by :meth:`trainonce.study.Trial.batches`.
+    """
+
+    def __init__(self, loader: Any, seed: int) -> None:
+        self._loader, self._seed = loader, seed
+        self.epoch, self._seen = 0, 0
+        self._batches: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            self._batches = self._begin()
+        for batch in self._batches:
+            self._seen += 1
+            return batch
+        if not self._seen:
+            raise InputError("The loader of trial.batches has no batch.")
+        self.epoch, self._seen, self._batches = self.epoch + 1, 0, None
+        return next(self)
+
+    def __len__(self) -> int:
+        """Return how many batches an epoch has."""
+        return len(self._loader)
+
+    def _begin(self) -> Iterator[Any]:
+        """Return the epoch's batches. Their order is drawn with the first one, from random states of its own."""
+        seed = random.Random(f"{self._seed}/{torchrun.rank()}/{self.epoch}").getrandbits(31)
+        samplers = [getattr(self._loader, name, None) for name in ("sampler", "batch_sampler")]
+        for drawing in (self._loader, *samplers):
+            if hasattr(drawing, "set_epoch"):
+                drawing.set_epoch(self.epoch)
+            if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):
+                generator.manual_seed(seed)
+        before = random_states.collect(CPU)
+        random_states.seed_everything(seed)
+        batches = iter(self._loader)
+        first = list(itertools.islice(batches, 1))
+        random_states.put_back(before, CPU)
+        return itertools.chain(first, batches)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self.epoch, self._seen = state["epoch"], state["seen"]
+        self._batches = self._begin()
+        for _ in range(self._seen):
+            next(self._batches)
