@@ -219,19 +219,21 @@ def test_a_training_that_failed_goes_on_from_its_last_snapshot(plan, fail_at, tm
 def test_sigterm_keeps_the_step_it_is_at(tmp_path):
     (tmp_path / "slow.py").write_text(
         textwrap.dedent("""
+        import signal
         import sys
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
         from test_pauses import everything, parse
         from trainonce.study.executors.base import Job
         from trainonce.study.executors.run_trial import train
+        from trainonce.errors import TerminatedError
         from trainonce.study import loop
-        loop.listen()
+        signal.signal(signal.SIGTERM, lambda *_: loop.end_by_signal())
         rule = parse("yoto", everything).rules[0]
         print("begun", flush=True)
         try:
             train(everything.using(nap=0.2), Job("k", 3, rule), Path(sys.argv[2]), None, "cpu")
-        except loop.Terminated:
+        except TerminatedError:
             sys.exit(143)
         """)
     )

@@ -69,7 +69,9 @@ def _end_by_sigterm() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         signal.signal(number, signal.SIG_IGN)
-        raise TerminatedError
+        loop = sys.modules.get("trainonce.study.loop")  # a training in this process keeps its state first
+        if loop is None or not loop.end_by_signal():
+            raise TerminatedError
 
     before = signal.signal(signal.SIGTERM, end)
     try:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import signal
-import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from trainonce import random_states
-from trainonce.errors import InputError
+from trainonce.errors import InputError, TerminatedError
 from trainonce.study import torchrun
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ class Loop(Iterator[int]):
         self._next = time.monotonic() + EVERY
         self._given = False  # whether a step was handed out that is not done yet
         self.is_over = False
+        global _running, _asked
+        _running, _asked = weakref.ref(self), False
 
     @property
     def done(self) -> int:
@@ -98,28 +99,32 @@ class Loop(Iterator[int]):
         if torchrun.world_size() > 1:
             if self._step % TOGETHER:
                 return
-            due, leave = torchrun.broadcast((time.monotonic() > self._next, terminated.is_set()))
+            due, leave = torchrun.broadcast((time.monotonic() > self._next, _asked))
         else:
-            due, leave = time.monotonic() > self._next, terminated.is_set()
+            due, leave = time.monotonic() > self._next, _asked
         if due or leave:
             self.snapshot()
         if leave:
-            raise Terminated
+            self.is_over = True
+            raise TerminatedError
 
 
 # SIGTERM
 
 
-class Terminated(BaseException):
-    """A training was asked to end, and has kept its state."""
+_running: weakref.ref[Loop] | None = None
+_asked = False  # whether this process was asked to end
 
 
-terminated = threading.Event()
+def end_by_signal() -> bool:
+    """Let the loop of this process end after the step it is in, with a snapshot; False where there is none.
 
-
-def listen() -> None:
-    """Let SIGTERM end a training of this process after the step it is in, with a snapshot."""
-    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
+    Then it raises :class:`trainonce.errors.TerminatedError`.
+    """
+    global _asked
+    loop = None if _running is None else _running()
+    _asked = loop is not None and not loop.is_over
+    return _asked
 
 
 # The parts

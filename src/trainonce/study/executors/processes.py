@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 30.0  # seconds in which trials that are ended may finish their step and keep their state
 GRACE = 1.0  # seconds after which a SIGTERM that has ended a trial's process was not meant for this one, too
 
 
@@ -121,8 +122,9 @@ class Processes:
     def stop(self) -> None:
         for running in self._running.values():
             running.process.terminate()
+        end = time.monotonic() + PATIENCE
         for running in self._running.values():
-            running.process.join(5)
+            running.process.join(max(0.0, end - time.monotonic()))
             if running.process.is_alive():
                 running.process.kill()
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trainonce.errors import TerminatedError
+from trainonce.study import loop
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.parent_watch import end_with_parent
 from trainonce.study.executors.run_trial import run
@@ -41,7 +43,7 @@ def main(
 ) -> None:
     """Run one trial of the store at ``path``, and send its events through the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the parent ends it; the fork server ignores it
+    signal.signal(signal.SIGTERM, _end)  # by which the parent ends it; the fork server ignores it
     end_with_parent()  # a trial whose study was killed would go on unseen, and keep its device
     torch.set_num_threads(threads)
     store = Store(path)
@@ -56,10 +58,24 @@ def main(
     except OtherTaskError as error:
         send(Event("stop", str(error)))
     else:
-        send(run(task, job, store, device, notify=lambda *progress: send(Event("beat", progress))))
+        try:
+            send(run(task, job, store, device, notify=lambda *progress: send(Event("beat", progress))))
+        except TerminatedError:
+            _die()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads or processes the task has left behind
+
+
+def _end(*_: object) -> None:
+    """End this process: a training that keeps its state does so first, after the step it is in."""
+    if not loop.end_by_signal():
+        _die()
+
+
+def _die() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def redirect_output(path: Path) -> None:
