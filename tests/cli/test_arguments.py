@@ -144,7 +144,7 @@ def test_rules_of_ones_own_are_plans_and_no_tasks(rule):
 
 
 @pytest.mark.parametrize(
-    "text", ["yoto,grid:0.1,1", "grid:0.1,1,uniform", "grid:0.1,tpe(trials=2)", "tpe:trials=3,asha:trials=3"]
+    "text", ["yoto,grid:0.1,1", "grid:0.1,1,uniform", "grid:0.1,tpe(trials=2)", "tpe:trials=3,sha:trials=3"]
 )
 def test_what_can_be_read_in_two_ways_is_one_sentence(text):
     with pytest.raises(ValueError, match=r"can be read in more than one way: behind a colon, commas .* by spaces"):

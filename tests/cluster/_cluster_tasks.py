@@ -24,32 +24,23 @@ def note(path, *words):
 @task(terms=TERMS, metric="error", direction="minimize")
 def steady(trial, *, notes="", steps=10, pause=0.0, save_every=0, megabytes=0, trouble="", seed_of_trouble=0):
     """Fits a number, slowly where asked, with checkpoints where asked; and gets into trouble where asked."""
-    saved = trial.restore()
-    done = saved["step"] if saved else 0
     worker = multiprocessing.parent_process()
-    note(notes, trial.dir.name, trial.seed, done, worker.pid if worker else 0, time.time())
     w = torch.nn.Parameter(torch.tensor([float(trial.seed)]))
     criterion = trial.criterion()
     optimizer = torch.optim.SGD([w], lr=0.05)
     trial.attach(optimizer)
-    if saved:
-        with torch.no_grad():
-            w.copy_(saved["w"])
-        criterion.load_state_dict(saved["criterion"])
-        optimizer.load_state_dict(saved["optimizer"])
+    loop = trial.loop([torch.nn.ParameterList([w])])
+    note(notes, trial.dir.name, trial.seed, loop.start, worker.pid if worker else 0, time.time())
     if trial.seed == seed_of_trouble:
         _get_into(trouble, trial)
-    for step in range(done + 1, steps + 1):
+    for done in loop:
+        if save_every and done and done % save_every == 0:
+            loop.snapshot()
         optimizer.zero_grad()
         criterion(fit=(w - 3).square().sum(), small=w.square().sum()).backward()
         optimizer.step()
         time.sleep(pause)
-        trial.report(step, error=(w - 3).abs().item())
-        if trial.should_prune():
-            return None
-        if save_every and step % save_every == 0:
-            states = {"criterion": criterion.state_dict(), "optimizer": optimizer.state_dict()}
-            trial.save({"step": step, "w": w.detach().clone(), **states})
+        trial.report(done + 1, error=(w - 3).abs().item())
     print("a last word")
     if megabytes:
         (trial.dir / "large.bin").write_bytes(os.urandom(1 << 20) * megabytes)

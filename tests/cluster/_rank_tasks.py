@@ -15,19 +15,18 @@ from trainonce.study import task
 def shared(trial, *, steps=10, trouble="", pause=0.0, save_every=0, notes=""):
     """Fits a number under DistributedDataParallel; each process has other data."""
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    saved = trial.restore()
-    done = saved["step"] if saved else 0
-    if notes:
-        with open(notes, "ab", buffering=0) as file:
-            file.write(f"{rank} {done} {multiprocessing.parent_process().pid}\n".encode())
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     criterion = trial.criterion()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     trial.attach(optimizer)
-    if saved:
-        model.load_state_dict(saved["model"])
+    loop = trial.loop([model])
+    if notes:
+        with open(notes, "ab", buffering=0) as file:
+            file.write(f"{rank} {loop.start} {multiprocessing.parent_process().pid}\n".encode())
     x = torch.arange(4.0)[rank::size, None] / 4
-    for step in range(done, steps):
+    for step in loop:
+        if save_every and step and step % save_every == 0:
+            loop.snapshot()
         time.sleep(pause)
         if trouble == "follower" and rank == 1 and step == 3:
             raise ZeroDivisionError("a follower's divisor was 0")
@@ -39,8 +38,6 @@ def shared(trial, *, steps=10, trouble="", pause=0.0, save_every=0, notes=""):
         out = model(x)
         criterion(fit=(out - 2 * x).square().mean(), small=out.square().mean()).backward()
         optimizer.step()
-        if save_every and (step + 1) % save_every == 0:
-            trial.save({"step": step + 1, "model": model.state_dict()})
     total = torch.tensor(float(rank + 1))
     distributed.all_reduce(total)
     error = (out - 2 * x).square().mean().item()

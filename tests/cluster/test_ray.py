@@ -23,7 +23,7 @@ def address(shared_cluster):
 
 
 def test_a_cluster_finds_the_same_numbers_and_sends_all_files(tmp_path, address):
-    plans = ["yoto", "replay", "asha(trials=4)"]  # which need another trial's history, and earlier records
+    plans = ["yoto", "replay", "sha(trials=4)"]  # which need another trial's history, and earlier records
     here, there = (make_study(tmp_path / name, tmp_path / "n", plans, steps=27) for name in ("here", "there"))
     here.run(workers=0, device="cpu", show=False)
     there.run(executor="ray", options=address, show=False)
@@ -35,7 +35,7 @@ def test_a_cluster_finds_the_same_numbers_and_sends_all_files(tmp_path, address)
         files = [{p.name: p.read_bytes() for p in s.store.folder(key).iterdir()} for s in (here, there)]
         assert files[0] == files[1]
         assert there.store.log(key).read_text() == "a last word\n" * (found[0][key][0] == "done")
-    assert {status for status, *_ in found[0].values()} == {"done", "pruned"}
+    assert {status for status, *_ in found[0].values()} == {"done", "paused"}
     assert not list((there.store.path / "incoming").iterdir())
 
 

@@ -45,7 +45,7 @@ def summarize(planted, direction="maximize", seeds=None, **task):
     records, plans, sign = {}, [], 1 if direction == "maximize" else -1
     for name, points in planted.items():
         asked = sorted(seeds or {seed for point in points for seed in point})
-        search = Search("tpe", len(points), 0.01, 100.0) if name.startswith(("tpe", "asha")) else None
+        search = Search("tpe", len(points), 0.01, 100.0) if name.startswith(("tpe", "sha")) else None
         kind, rules = ("search", []) if search else CHOICES[name]
         described = None if search is None else dataclasses.asdict(search)
         points_json = [w.to_json() for w in rules]
@@ -66,7 +66,7 @@ def study(levels, noise=NOISE, direction="maximize", twist=0.05):
 
 def chosen(name, points):
     """The results by seed that a plan stands for: of the best point, or in a search the best of each seed."""
-    if name.startswith(("tpe", "asha")):
+    if name.startswith(("tpe", "sha")):
         return {seed: max(point[seed] for point in points) for seed in points[0]}
     return max(points, key=lambda point: np.mean(list(point.values())))
 
@@ -106,7 +106,7 @@ TRUTHS = {
         "slightly worse",
     ),
     "another search wins": ({"yoto": 85, "uniform": 90, "grid": [80, 90, 70], "tpe": [95, 80]}, "uniform", "worse"),
-    "the only search wins": ({"yoto": 85, "uniform": 90, "asha": [80, 95]}, "uniform", "worse"),
+    "the only search wins": ({"yoto": 85, "uniform": 90, "sha": [80, 95]}, "uniform", "worse"),
     "random points win": (
         {"yoto": 85, "uw": 90, "grid": [80, 90, 70], "random(trials=3)": [95, 80, 80]},
         "uw",
@@ -135,7 +135,7 @@ SAYS = {
     "test score N, against N at 3 times the cost. One run of the paper's rule is a little worse: N.",
     "another search wins": "Searching pays here: the best of 2 tpe trials has N at 2 times the cost, and equal "
     "weights, the best single training, test score N. One run of the paper's rule is worse: N.",
-    "the only search wins": "Searching pays here: the best of 2 asha trials has N at 2 times the cost, and equal "
+    "the only search wins": "Searching pays here: the best of 2 sha trials has N at 2 times the cost, and equal "
     "weights, the best single training, test score N. One run of the paper's rule is worse: N.",
     "random points win": "Searching pays here: the best of 3 random points has N at 3 times the cost, and uncertainty "
     "weighting (uw), the best single training, test score N. One run of the paper's rule is worse: N.",

@@ -111,7 +111,8 @@ def test_sweeps_change_one_setting_of_the_papers_rule():
         ("grid", "grid(0.1,1,10)"),
         ("random", "random(trials=9,low=0.01,high=100,seed=0)"),
         ("tpe", "tpe(trials=20,low=0.01,high=100)"),
-        ("asha", "asha(trials=27,eta=3,low=0.01,high=100)"),
+        ("sha", "sha(trials=27,eta=3,low=0.01,high=100)"),
+        ("sha(9)", "sha(trials=9)"),
         ("sweep-init", "sweep-init(0.001,0.01,0.1,1,10)"),
         ("sweep-decay", "sweep-decay(0.02,0.2,2,20,200)"),
         ("yoto", "yoto(init=1,decay=4,regularizer=paper,lr=None)"),
@@ -128,16 +129,9 @@ def test_a_setting_of_none_is_the_tasks_own():
     assert parse("yoto(init=None,lr=None,decay=1)", two).rules == (yoto(init=0.3, decay=1, lr=0.5),)
 
 
-@pytest.mark.parametrize(("eta", "rung"), [(2, 22), (3, 10), (9, 1), (10, 1)])
-def test_the_first_rung_leaves_two_before_the_end(eta, rung):
-    search = parse(f"asha(eta={eta})", two).search
-    assert (search.eta, search.rung) == (eta, rung)
-
-
 def test_searches_and_peers():
     assert parse("tpe(trials=3)", THREE).search.trials == 3
-    search = parse("asha(trials=5,eta=3)", two).search
-    assert (search.eta, search.rung) == (3, 10)
+    assert parse("sha(16,eta=2)", two).search.rungs == ((1 / 4, 8), (1 / 2, 4))
     assert parse("dwa(temperature=3,epoch=4)", two).rules == (make("dwa", {"temperature": 3, "epoch": 4}),)
 
 
@@ -239,8 +233,8 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("nowhere.py:GradNorm", r"There is no file .*nowhere\.py for the rule 'nowhere\.py:GradNorm'"),
         ("uniform(3)", r"The plan 'uniform' takes no settings; got 3\. Write uniform\."),
         (
-            "tpe(5)",
-            r"'tpe' takes settings by name alone; got 5\. It is written tpe\(trials=.*, low=.*, high=.*\)\.",
+            "tpe(5,0.1)",
+            r"'tpe' takes settings by name, but for the first; got 5, 0\.1\. It is written tpe\(trials=.*, low=.*, high=.*\)\.",
         ),
         ("yoto(1)", r"by name alone; got 1\. It is written yoto\(init=.*, decay=.*, regularizer=.*, lr=.*\)\."),
         ("fixed(1,2)", r"need one value for each of 'fit', 'small', 'flat'; got 2"),
@@ -255,9 +249,9 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("tpe(low=2,high=1)", r"between two numbers above 0; got 2 and 1"),
         ("tpe(low=a)", r"between two numbers above 0; got a and 100"),
         ("random(low=a)", r"between two numbers above 0; got a and 100"),
-        ("asha(eta=1)", r"eta of at least 2"),
-        ("asha(eta=0)", r"eta of at least 2"),
-        ("asha(eta=x)", r"eta of at least 2"),
+        ("sha(eta=1)", r"eta of at least 2"),
+        ("sha(eta=0)", r"eta of at least 2"),
+        ("sha(eta=x)", r"eta of at least 2"),
         ("cosmos", r"TorchJD's cosmos is not among the plans: it needs a preference"),
         ("famo(lr=x)", r"takes numbers; got 'x' for 'lr'"),
         ("dwa(epoch=0)", r"epochs of at least 1 step; got 0"),
@@ -287,11 +281,6 @@ def test_terms_may_have_any_name():
     made = task(terms=["task", "init"], metric="error", direction="minimize")(lambda trial: None)
     assert parse("fixed(task=1,init=3)", made).rules == (fixed((0.25, 0.75)),)
     assert ratios(parse("grid(init=1/2)", made)) == [(1,), (2,)]
-
-
-def test_asha_needs_to_know_the_length_of_a_training():
-    with pytest.raises(ValueError, match="needs a task with a setting 'steps'"):
-        parse("asha", _tasks.noted)
 
 
 @pytest.mark.parametrize(

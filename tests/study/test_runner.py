@@ -179,7 +179,7 @@ def test_a_failed_trial_of_a_search_runs_again_with_weights_of_its_own(tmp_path)
     marker.touch()
     for _ in range(2):
         settings = {"how": "third", "seed": 0, "marker": str(marker)}
-        made = study(tmp_path / "out", _tasks.troubled, plans=["asha(trials=6)"], seeds=1, **settings)
+        made = study(tmp_path / "out", _tasks.troubled, plans=["tpe(trials=6)"], seeds=1, **settings)
         made.run(workers=0, show=False)
         marker.unlink(missing_ok=True)
     last = {r.key: r for r in records(tmp_path / "out")}

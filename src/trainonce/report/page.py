@@ -119,7 +119,7 @@ def comparison(summary: Summary) -> str:
             "the reference, on the same seeds, and positive where the plan is better. Beaten by: how many points of "
             f"{summary.reference.plan} do better on {task.report}."
         )
-    notes.append("Trainings: full trainings per seed, including pruned and failed ones; seconds: their time.")
+    notes.append("Trainings: full trainings per seed, including paused and failed ones; seconds: their time.")
     return (
         markup.table(table.cells(summary), "comparison of the plans", classes, ratios=["ratios"])
         + markup.paragraph(" ".join(notes), "quiet")
@@ -181,7 +181,7 @@ def protocol(summary: Summary) -> str:
         ("trials", ", ".join(f"{n} {status}" for status, n in statuses.items()) or "none"),
         ("devices", ", ".join(sorted({r.device for r in records})) or "unknown"),
         ("versions", "; ".join(versions) or "unknown"),
-        ("cost", "full trainings per seed; pruned and failed trials count for the part that ran"),
+        ("cost", "full trainings per seed; paused and failed trials count for the part that ran"),
         ("±", "one standard deviation over the seeds; intervals are Student's, of differences on the same seeds"),
         (
             "losses",

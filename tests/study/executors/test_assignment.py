@@ -79,7 +79,7 @@ def elsewhere(monkeypatch):
 
 
 def test_trials_elsewhere_find_the_same_numbers_and_send_their_files(tmp_path):
-    plans = ["yoto", "replay", "asha(trials=3)"]  # which need another trial's history, and earlier records
+    plans = ["yoto", "replay", "sha(trials=3)"]  # which need another trial's history, and earlier records
     here, there = (study(tmp_path / name, plans=plans, steps=27) for name in ("here", "there"))
     here.run(workers=0, show=False)
     there.run(executor="elsewhere", workers=1, show=False)
@@ -97,7 +97,7 @@ def test_a_trial_that_another_driver_has_is_left_to_it(tmp_path):
     made = study(tmp_path, plans=["uniform"], seeds=1)
     (key,) = keys_of(made)
     driver, (item,) = DriverStore(made.task, Store(tmp_path)), made.items()
-    job = runner.Schedule([item], {}).next()[0]
+    job = runner.Schedule(made.task, [item], []).next()[0]
     assert driver.take(job) is None
     assert DriverStore(made.task, Store(tmp_path)).take(job).kind == "taken"
     driver.release(key)
