@@ -25,7 +25,6 @@ PLANS = ["balance", "balance(travel=0)", "balance(at=last,follow=1)"]
 @task(terms=TERMS, metric="error", direction="minimize")
 def heads(trial, *, steps=40, keep=8, stop_at=0, flag="", asked="", offered=True, late_from=5):
     """A trunk with two heads; one loss is large, one starts late; the batches are random, and some are held out."""
-    saved = trial.restore()
     trunk, fit, other = nn.Linear(3, 6), nn.Linear(6, 1), nn.Linear(6, 1)
     model = nn.ModuleList([trunk, fit, other])
 
@@ -41,11 +40,11 @@ def heads(trial, *, steps=40, keep=8, stop_at=0, flag="", asked="", offered=True
     criterion = trial.criterion(validation=held_out if offered else None)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     trial.attach(optimizer)
-    if saved is not None:
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        criterion.load_state_dict(saved["criterion"])
-    for step in range(1 + (saved["step"] if saved else 0), steps + 1):
+    loop = trial.loop([model])
+    for done in loop:
+        if done and done % keep == 0:
+            loop.snapshot()
+        step = done + 1
         if step == stop_at and not os.path.exists(flag):
             Path(flag).touch()
             raise RuntimeError("stopped")
@@ -55,9 +54,6 @@ def heads(trial, *, steps=40, keep=8, stop_at=0, flag="", asked="", offered=True
         optimizer.zero_grad()
         criterion(fit=error(x), large=1000 * (other(z) - x[:, 1:2]).square().mean(), late=late).backward()
         optimizer.step()
-        if step % keep == 0:
-            parts = {"model": model, "optimizer": optimizer, "criterion": criterion}
-            trial.save({"step": step, **{name: part.state_dict() for name, part in parts.items()}})
     x = torch.linspace(-2, 2, 12).reshape(4, 3)
     return {"validation/error": error(x).item(), "test/error": error(x / 2).item()}
 
@@ -158,28 +154,23 @@ PAIRED = textwrap.dedent("""
 
     @task(terms=["fit", "small"], metric="error", direction="minimize")
     def paired(trial, *, steps=12, break_at=-1):
-        saved = trial.restore()
         rank = torch.distributed.get_rank()
         model = torch.nn.Linear(1, 1)
         mine = torch.tensor([[1.0 + rank]])
         criterion = trial.criterion(validation=lambda: (model(mine + 2) - 3).square().mean())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         trial.attach(optimizer)
-        if saved is not None:
-            model.load_state_dict(saved["model"])
-            optimizer.load_state_dict(saved["optimizer"])
-            criterion.load_state_dict(saved["criterion"])
+        loop = trial.loop([model])
         forward = DistributedDataParallel(model)
-        for step in range(1 + (saved["step"] if saved else 0), steps + 1):
-            if step == break_at and rank == 0 and saved is None:
+        for step in loop:
+            if step and step % 3 == 0:
+                loop.snapshot()
+            if step == break_at and rank == 0 and loop.start == 0:
                 raise ValueError("broken on purpose")
             optimizer.zero_grad()
             found = forward(mine)
             criterion(fit=(found - 3 * mine).square().mean(), small=100 * found.square().mean()).backward()
             optimizer.step()
-            if step % 3 == 0:
-                parts = {"model": model, "optimizer": optimizer, "criterion": criterion}
-                trial.save({"step": step, **{name: part.state_dict() for name, part in parts.items()}})
         values = torch.cat([criterion.coefficients(), model.weight[0]])
         both = [torch.empty_like(values) for _ in range(2)]
         torch.distributed.all_gather(both, values.detach())

@@ -56,15 +56,15 @@ TASK = """
 
     @task(terms=["fit", "small"], metric="error", direction="minimize")
     def mine(trial, *, steps=12, stop_at=0, flag="", scale=1.0):
-        saved = trial.restore()
         model = torch.nn.Linear(2, 1)
         criterion = trial.criterion(scale=scale)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         trial.attach(optimizer)
-        if saved is not None:
-            model.load_state_dict(saved["model"])
-            criterion.load_state_dict(saved["criterion"])
-        for step in range(1 + (saved["step"] if saved else 0), steps + 1):
+        loop = trial.loop([model])
+        for done in loop:
+            if done and done % 5 == 0:
+                loop.snapshot()
+            step = done + 1
             if step == stop_at and not os.path.exists(flag):
                 open(flag, "w").close()
                 raise RuntimeError("stopped")
@@ -72,8 +72,6 @@ TASK = """
             optimizer.zero_grad()
             criterion(fit=(model(x) - x[:, :1]).square().mean(), small=model.weight.square().sum()).backward()
             optimizer.step()
-            if step % 5 == 0:
-                trial.save({"step": step, "model": model.state_dict(), "criterion": criterion.state_dict()})
         return {"validation/error": model.weight.sum().item(), "test/error": model.bias.item()}
 """
 

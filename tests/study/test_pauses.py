@@ -1,5 +1,6 @@
 """Trainings that pause, stop and go on: as if nothing had happened, and refused where they could not."""
 
+import dataclasses
 import itertools
 import os
 import random
@@ -13,14 +14,14 @@ import numpy as np
 import pytest
 import torch
 from _runs import records, study
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from trainonce import random_states
 from trainonce.errors import InputError
 from trainonce.recipes import load
 from trainonce.study import layout, task
 from trainonce.study.executors.base import Job
-from trainonce.study.executors.run_trial import train
+from trainonce.study.executors.run_trial import forget, train
 from trainonce.study.plans import parse
 from trainonce.study.trial import Trial
 
@@ -40,6 +41,7 @@ def run(made, plan, folder, parts=()):
         random_states.seed_everything(random.Random(part).randrange(1000))
         record = train(made, Job("k", 3, rule, until=part), folder, None, "cpu")
         assert record.status == ("done" if part == 1 else "paused"), record.error
+        forget(record, folder)
         assert (folder / layout.CHECKPOINT).is_file() == (part < 1)
     return record
 
@@ -55,6 +57,13 @@ def test_a_paused_training_ends_as_if_it_had_not_paused(name, plan, tmp_path):
     parts = run(made, plan, tmp_path / "b", PARTS)
     assert what_counts(parts, tmp_path / "b") == what_counts(whole, tmp_path / "a")
     assert (parts.fraction, whole.fraction) == (1.0, 1.0)
+
+
+class Stream(IterableDataset):
+    """Numbers without an index."""
+
+    def __iter__(self):
+        return iter(range(3))
 
 
 class Points(Dataset):
@@ -121,6 +130,41 @@ def test_an_epoch_sees_every_point_once_and_no_two_have_the_same_order(tmp_path)
         next(Trial(everything, None, 0, dir=tmp_path).batches(DataLoader([], batch_size=6)))
 
 
+@task(terms=["fit", "small"], metric="error", direction="minimize")
+def accumulating(trial, *, steps=10, micro=3):
+    """Steps of the optimizer after every third batch; the weight is no module, and one generator draws all."""
+    weight, rng = torch.nn.Parameter(torch.ones(3)), torch.Generator().manual_seed(1)
+    criterion, optimizer = trial.criterion(), torch.optim.Adam([weight], lr=0.1)
+    trial.attach(optimizer)
+    batches = trial.batches(DataLoader(Points(), batch_size=4, shuffle=True, generator=rng))
+    for step in trial.loop([weight, rng, batches]):
+        x = next(batches).mean() + torch.rand(3, generator=rng)
+        (criterion(fit=(weight - x).square().sum(), small=weight.square().sum()) / micro).backward()
+        if (step + 1) % micro == 0 or step + 1 == steps:
+            optimizer.step()
+            optimizer.zero_grad()
+    values = weight.tolist()
+    return {"validation/error": values[0], "test/error": values[1], "last": values[2]}
+
+
+def test_a_training_that_accumulates_pauses_between_two_steps_of_its_optimizer(tmp_path):
+    whole = run(accumulating, "yoto", tmp_path / "a")
+    parts = run(accumulating, "yoto", tmp_path / "b", (0.1, 0.4, 0.7))
+    assert what_counts(parts, tmp_path / "b") == what_counts(whole, tmp_path / "a")
+
+
+def test_a_snapshot_that_does_not_fit_names_the_part_and_the_file(tmp_path):
+    job = Job("k", 3, parse("yoto", everything).rules[0])
+    train(everything, dataclasses.replace(job, until=0.5), tmp_path, None, "cpu")
+    state = torch.load(tmp_path / layout.CHECKPOINT, weights_only=True)
+    state["state"]["model"].popitem()
+    torch.save(state, tmp_path / layout.CHECKPOINT)
+    record = train(everything, job, tmp_path, None, "cpu")
+    assert record.status == "failed"
+    assert "does not fit the part 'model' that trial.loop was given" in record.error["message"]
+    assert layout.CHECKPOINT in record.error["message"]
+
+
 @pytest.mark.parametrize(
     ("forget", "said"),
     [
@@ -175,6 +219,11 @@ def test_a_step_after_the_pause_is_an_error(tmp_path):
         (lambda trial: trial.loop([]), "needs the optimizer attached first"),
         (lambda trial: (attach(trial), trial.loop("model")), "takes a list of what the training consists of"),
         (lambda trial: (attach(trial), trial.loop([3])), "keeps what has state_dict and load_state_dict, .* got int"),
+        (
+            lambda trial: trial.batches(DataLoader([1], num_workers=1, persistent_workers=True)),
+            "persistent_workers=False",
+        ),
+        (lambda trial: trial.batches(DataLoader(Stream())), "use a data set with an index, or num_workers"),
         (lambda trial: (attach(trial), trial.loop([])), "needs the number of steps, at least 1"),
         (lambda trial: (made := attach(trial), trial.loop([made], steps=2), trial.loop([made], steps=2)), "twice"),
     ],

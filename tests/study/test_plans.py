@@ -234,7 +234,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("uniform(3)", r"The plan 'uniform' takes no settings; got 3\. Write uniform\."),
         (
             "tpe(5,0.1)",
-            r"'tpe' takes settings by name, but for the first; got 5, 0\.1\. It is written tpe\(trials=.*, low=.*, high=.*\)\.",
+            r"settings by name, but for the first; got 5, 0\.1\. It is written tpe\(trials=.*, low=.*, high=.*\)\.",
         ),
         ("yoto(1)", r"by name alone; got 1\. It is written yoto\(init=.*, decay=.*, regularizer=.*, lr=.*\)\."),
         ("fixed(1,2)", r"need one value for each of 'fit', 'small', 'flat'; got 2"),

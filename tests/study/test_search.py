@@ -141,6 +141,7 @@ def test_rungs_keep_the_best_third_and_cost_seven_trainings_of_27():
         ({"a": {0.5: 1.0}, "b": {0.5: -math.inf}, "c": {0.5: -math.inf}}, [("a", 0.75)]),  # what diverged stays behind
         ({"a": {0.5: 1.0}, "b": {0.5: 1.0}, "c": {0.5: 1.0}}, [("a", 0.75), ("b", 0.75)]),  # the first of equals
         ({"a": {0.5: 1.0}, "b": {0.5: 3.0, 0.75: 1.0}, "c": {0.5: 2.0, 0.75: 2.0}}, [("c", 1.0)]),
+        ({"a": {1.0: 1.0}, "b": {1.0: 3.0}, "c": {1.0: 2.0}}, []),  # all ended before the first rung
         ({"a": {0.5: 1.0}, "b": {0.5: 3.0, 0.75: 1.0}, "c": {0.5: 2.0, 0.75: 2.0, 1.0: 0.0}}, []),
         ({key: {0.5: -math.inf} for key in "abc"}, []),
     ],

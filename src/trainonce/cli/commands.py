@@ -44,9 +44,11 @@ def summary(asked: argparse.Namespace) -> int:
 
 def clean(asked: argparse.Namespace) -> int:
     check_study(asked.study)
-    from trainonce.study.store import Store
+    from trainonce.study.store import Store, workers
 
     store, count, size = Store(asked.study), 0, 0
+    if workers.running(store.path / layout.WORKERS):
+        raise Problem(f"The study in {asked.study} is running, and its paused trainings may go on: clean it later.")
     for key, record in store.read().items():
         path = store.folder(key) / layout.CHECKPOINT
         with store.claim(key) as free:

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
-from torch.optim.lr_scheduler import LRScheduler
+from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from trainonce import random_states
 from trainonce.errors import InputError, TerminatedError
-from trainonce.study import torchrun
+from trainonce.study import layout, torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from trainonce.study.checkpoint import Checkpoint
     from trainonce.study.trial import Trial
@@ -50,13 +51,14 @@ class Loop(Iterator[int]):
         self.total = total
         self.stop = total if until >= 1 else min(total, max(1, math.ceil(total * until - 1e-9)))
         self.paused = False
-        self._parts, self._write, self._device = parts, write, trial.device
+        self._trial, self._parts, self._write = trial, parts, write
         if found is not None:
-            _load(parts, found.state)
+            _load(parts, found.state, trial.dir)
             if found.random:
                 random_states.put_back(found.random[torchrun.rank()], trial.device)
         self.start = self._step = 0 if found is None else found.iteration
         self._kept = self.start  # the step of the last snapshot
+        self._optimizer_steps = -1  # when a step was last handed out
         self._next = time.monotonic() + EVERY
         self._given = False  # whether a step was handed out that is not done yet
         self.is_over = False
@@ -73,13 +75,18 @@ class Loop(Iterator[int]):
             self._step, self._given = self._step + 1, False
         if self.is_over:
             raise StopIteration
-        if self._step >= self.stop:
-            if self.stop < self.total:
+        whole = self._trial.steps != self._optimizer_steps  # else it is between two steps of the optimizer
+        if self._step >= self.total or (self._step >= self.stop and whole):
+            if self._step < self.total:
                 self.paused = True
                 self.snapshot()
+            else:
+                self._look()
             self.is_over = True
             raise StopIteration
-        self._look()
+        if whole:
+            self._look()
+        self._optimizer_steps = self._trial.steps
         self._given = True
         return self._step
 
@@ -89,7 +96,7 @@ class Loop(Iterator[int]):
             return
         began = time.monotonic()
         state = {name: _state_of(part) for name, part in self._parts.items()}
-        self._write(self._step, state, torchrun.gather(random_states.collect(self._device)))
+        self._write(self._step, state, torchrun.gather(random_states.collect(self._trial.device)))
         self._kept = self._step
         now = time.monotonic()
         self._next = now + max(EVERY, (now - began) / SHARE)
@@ -116,6 +123,11 @@ _running: weakref.ref[Loop] | None = None
 _asked = False  # whether this process was asked to end
 
 
+def is_asked_to_end() -> bool:
+    """Whether :func:`end_by_signal` was called for the loop of this process."""
+    return _asked
+
+
 def end_by_signal() -> bool:
     """Let the loop of this process end after the step it is in, with a snapshot; False where there is none.
 
@@ -139,10 +151,11 @@ def named(parts: Parts) -> dict[str, Any]:
         )
     found = dict(parts) if isinstance(parts, Mapping) else {str(i): part for i, part in enumerate(parts)}
     for part in found.values():
-        if not isinstance(part, torch.Generator | random.Random) and not _is_numpy(part) and not _has_state(part):
+        plain = isinstance(part, Tensor | torch.Generator | random.Random) or _is_numpy(part)
+        if not plain and not _has_state(part):
             raise TypeError(
-                "trial.loop keeps what has state_dict and load_state_dict, and generators of torch, numpy and Python; "
-                f"got {type(part).__name__}."
+                "trial.loop keeps what has state_dict and load_state_dict, tensors, and generators of torch, numpy and "
+                f"Python; got {type(part).__name__}."
             )
     return found
 
@@ -162,11 +175,16 @@ def check_complete(parts: Iterable[Any], optimizer: torch.optim.Optimizer, own: 
             "not go on after a pause. Name all that it changes: trial.loop([model, optimizer, schedule])."
         )
     scheduled = getattr(optimizer.step, "_wrapped_by_lr_sched", False)
-    if scheduled and not any(isinstance(part, LRScheduler) or hasattr(part, "schedulers") for part in parts):
+    if scheduled and not any(_is_schedule(part, optimizer) for part in parts):
         raise InputError(
             "The optimizer has a learning-rate schedule that trial.loop was not given, so after a pause it would begin "
             "anew. Name it: trial.loop([model, optimizer, schedule])."
         )
+
+
+def _is_schedule(part: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a part is a schedule of this optimizer, or may hold one."""
+    return getattr(part, "optimizer", None) is optimizer or hasattr(part, "scheduler") or hasattr(part, "schedulers")
 
 
 def _has_state(part: Any) -> bool:
@@ -178,6 +196,8 @@ def _is_numpy(part: Any) -> bool:
 
 
 def _state_of(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return part.detach().clone()
     if isinstance(part, torch.Generator):
         return part.get_state()
     if isinstance(part, random.Random):
@@ -194,16 +214,29 @@ def _plain(state: Any) -> Any:
     return state.tolist() if hasattr(state, "tolist") else state
 
 
-def _load(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    for name, part in parts.items():
-        if isinstance(part, torch.Generator):
-            part.set_state(state[name])
-        elif isinstance(part, random.Random):
-            part.setstate(state[name])
-        elif _is_numpy(part):
-            part.bit_generator.state = state[name]
-        else:
-            part.load_state_dict(state[name])
+def _load(parts: Mapping[str, Any], state: Mapping[str, Any], folder: Path) -> None:
+    """Put the state of all parts back: of loaders first, since they draw from generators to find their place."""
+    for name in sorted(parts, key=lambda name: not isinstance(parts[name], Batches)):
+        try:
+            _load_one(parts[name], state[name])
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise RuntimeError(
+                f"The snapshot in {folder} does not fit the part {name!r} that trial.loop was given: {error}. Give the "
+                f"same parts, as they were; or delete {folder / layout.CHECKPOINT} to train the trial anew."
+            ) from error
+
+
+def _load_one(part: Any, state: Any) -> None:
+    if isinstance(part, Tensor):
+        part.data.copy_(state)
+    elif isinstance(part, torch.Generator):
+        part.set_state(state)
+    elif isinstance(part, random.Random):
+        part.setstate(state)
+    elif _is_numpy(part):
+        part.bit_generator.state = state
+    else:
+        part.load_state_dict(state)
 
 
 # Batches
@@ -216,6 +249,15 @@ class Batches(Iterator[Any]):
     """
 
     def __init__(self, loader: Any, seed: int) -> None:
+        if getattr(loader, "persistent_workers", False):
+            raise ValueError(
+                "trial.batches draws each epoch anew, which workers that stay do not: use persistent_workers=False."
+            )
+        if isinstance(getattr(loader, "dataset", None), IterableDataset) and not loader.num_workers:
+            raise ValueError(
+                "trial.batches cannot find its place in an IterableDataset that draws in this process: use a data set "
+                "with an index, or num_workers of at least 1."
+            )
         self._loader, self._seed = loader, seed
         self.epoch, self._seen = 0, 0
         self._batches: Iterator[Any] | None = None
@@ -239,7 +281,7 @@ class Batches(Iterator[Any]):
         """Return the epoch's batches. Their order is drawn with the first one, from random states of its own."""
         seed = random.Random(f"{self._seed}/{torchrun.rank()}/{self.epoch}").getrandbits(31)
         samplers = [getattr(self._loader, name, None) for name in ("sampler", "batch_sampler")]
-        for drawing in (self._loader, *samplers):
+        for drawing in (self._loader, *samplers, getattr(samplers[1], "sampler", None)):
             if hasattr(drawing, "set_epoch"):
                 drawing.set_epoch(self.epoch)
             if isinstance(generator := getattr(drawing, "generator", None), torch.Generator):

@@ -65,11 +65,17 @@ def next_jobs(
     >>> next_jobs(["a", "b"], rungs, {"a": {0.5: 80.0}, "b": {0.5: 90.0}})
     [('b', 1.0)]
     """
+
+    def score(key: str, until: float) -> float | None:
+        found = scores.get(key, {})
+        return found.get(until, found.get(END))  # of a training that ended early, its end
+
     alive = list(candidates)
     for until, keep in (*rungs, Rung(END, 0)):
-        missing = [(key, until) for key in alive if until not in scores.get(key, {})]
+        known = {key: score(key, until) for key in alive}
+        missing = [(key, until) for key, value in known.items() if value is None]
         if missing:
             return missing
-        alive = [key for key in alive if scores[key][until] > -math.inf]
-        alive = sorted(alive, key=lambda key: -scores[key][until])[:keep]
+        ranked = sorted(alive, key=lambda key: -known[key])  # type: ignore[operator]
+        alive = [key for key in ranked if known[key] != -math.inf][:keep]
     return []

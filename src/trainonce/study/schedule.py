@@ -170,6 +170,7 @@ class Schedule:
         self.records[record.key] = record
         if record.status != "failed":
             self._scores.setdefault(record.key, {})[record.until] = self._task.score(record.metrics)
+            self._lost.discard(record.key)
         elif record.key in self._tried:
             self._lost.add(record.key)
 

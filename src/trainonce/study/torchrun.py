@@ -99,11 +99,11 @@ def _device(wanted: str | None) -> str:
     return f"cuda:{local}"
 
 
-def announce(rule: Rule | None, seed: int = 0, source: str | None = None) -> None:
+def announce(rule: Rule | None, seed: int = 0, source: str | None = None, until: float = 1.0) -> None:
     """Tell the others what is trained next; None: nothing any more."""
     global _training
     if world_size() > 1:
-        broadcast((rule, seed, source))
+        broadcast((rule, seed, source, until))
         _training = rule is not None
 
 
@@ -129,13 +129,13 @@ def follow(task: Task | None, device: str, history: Path | None = None) -> int:
     from trainonce.study.trial import Trial
 
     while True:
-        rule, seed, source = broadcast((None, 0, None))
+        rule, seed, source, until = broadcast((None, 0, None, 1.0))
         if rule is None:
             return int(task is None)
         assert task is not None
         with tempfile.TemporaryDirectory() as folder:
             where = history or (None if source is None else Path(source))
-            trial = Trial(task, rule, seed, dir=Path(folder), device=device, source=where)
+            trial = Trial(task, rule, seed, dir=Path(folder), device=device, source=where, until=until)
             seed_everything(seed)
             with contextlib.suppress(InputError):  # the first process meets the same error and reports it
                 task(trial)

@@ -260,7 +260,7 @@ class Trial:
     @property
     def lost(self) -> tuple[float, float]:
         """The part of a full training, and the seconds, that are lost if it ends now: since the last checkpoint."""
-        return self.fraction - self.kept, self.seconds - self._kept_seconds
+        return max(0.0, self.fraction - self.kept), self.seconds - self._kept_seconds
 
     # Reporting
 

@@ -105,7 +105,7 @@ class Driver:
         self.made = study(path, task, plans=["uniform"], seeds=seeds)
         tools = Tools.choose(self.made.task, executor="ray", options=options)
         self.executor = executor.Ray(self.made.task, self.made.store, tools, [])
-        schedule = Schedule(self.made.items(), {})
+        schedule = Schedule(self.made.task, self.made.items(), [])
         self.jobs = [schedule.next()[0] for _ in range(seeds)]
         for job in self.jobs:
             self.executor.start(job)

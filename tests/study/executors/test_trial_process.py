@@ -21,7 +21,7 @@ from trainonce.study.runner import Schedule
 
 
 def job_of(made):
-    return Schedule(made.items(), {}).next()[0]
+    return Schedule(made.task, made.items(), []).next()[0]
 
 
 def given(made, job):

@@ -12,6 +12,7 @@ import trainonce
 from tests.study.stacked._toy import toy
 from trainonce.errors import StoppedError
 from trainonce.study import Study, task
+from trainonce.study.executors import run_trial
 from trainonce.study.executors.base import Job
 from trainonce.study.layout import CHECKPOINT, HISTORY
 from trainonce.study.rules import fixed
@@ -154,8 +155,9 @@ def test_what_has_a_checkpoint_goes_on_and_the_others_are_stacked(tmp_path, caps
     keys = sorted(study_of(tmp_path / "other", made, ["grid:0.1,1"], "stacked", seeds=1)[1])
     capsys.readouterr()
     study = Study(made, tmp_path / "study", seeds=1).add("grid:0.1,1")
-    study.store.folder(keys[0]).mkdir(parents=True)
-    (study.store.folder(keys[0]) / CHECKPOINT).touch()
+    rule = next(item.rule for item in study.items() if item.keys == (keys[0],))
+    run_trial.train(made, Job(keys[0], 0, rule, until=0.5), study.store.folder(keys[0]), None, "cpu")
+    assert (study.store.folder(keys[0]) / CHECKPOINT).is_file()
     study.run(executor="stacked", workers=0, device="cpu")
     assert "Trials that are not stacked: what was interrupted goes on from its checkpoint." in _text(capsys)
     assert {key: record.status for key, record in study.store.read().items()} == dict.fromkeys(keys, "done")

@@ -67,7 +67,9 @@ def train(assignment: Assignment, folder: Path, source: Path | None = None, noti
             f"{error}. Install on the workers what it imports; files travel from the task's own folder only.",
         )
     try:
-        return Event("end", run_trial.train(task, assignment.job, folder, source, assignment.device, notify))
+        record = run_trial.train(task, assignment.job, folder, source, assignment.device, notify)
+        run_trial.forget(record, folder)  # here; the driver's goes when it has recorded the trial
+        return Event("end", record)
     except InputError as error:
         return Event("stop", str(error))
 

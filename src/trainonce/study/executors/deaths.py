@@ -34,7 +34,7 @@ def death_record(
     :param fraction: The part of a full training up to its last sign of life.
     """
     log = store.log(job.key)
-    fraction, seconds = _cost(task, job, store, start, fraction)
+    fraction, seconds = _cost(job, store, start, fraction)
     return Record(
         job.key,
         task.name,
@@ -54,13 +54,12 @@ def death_record(
     )
 
 
-def _cost(task: Task, job: Job, store: Store, start: float, fraction: float) -> tuple[float, float]:
+def _cost(job: Job, store: Store, start: float, fraction: float) -> tuple[float, float]:
     """What the trial has cost, in full trainings and in seconds, but for what its checkpoint keeps."""
     folder, now = store.folder(job.key), time.time()
-    kept, total = read_checkpoint(folder), task.steps
-    fraction = min(1.0, fraction)
-    if kept is None or not total:
+    kept, fraction = read_checkpoint(folder), min(1.0, fraction)
+    if kept is None:
         return fraction, now - start
     saved = (folder / layout.CHECKPOINT).stat().st_mtime
     seconds = max(0.0, now - max(start, saved))  # another machine's clock may have dated it in the future
-    return max(0.0, fraction - kept.steps / total), seconds
+    return max(0.0, fraction - kept.iteration / kept.total), seconds

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainonce.errors import InputError
+from trainonce.errors import InputError, TerminatedError
 from trainonce.random_states import seed_everything
-from trainonce.study import layout, torchrun
+from trainonce.study import layout, loop, torchrun
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.record import UNKNOWN, Record, Status, versions
 from trainonce.study.trial import Trial, check_metrics
@@ -46,6 +46,7 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
             store.append(record)
         except OSError as error:
             return Event("stop", f"{error.strerror}.")
+        forget(record, store.folder(job.key))
         if record.status == "failed" and torchrun.world_size() > 1:
             message = (record.error or {})["message"]
             return Event("stop", f"The trial failed, and with it those of the other processes: {message}")
@@ -69,7 +70,7 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
             rule = job.search.propose(task.terms, task.direction, job.done, task.select_key, job.seed, job.number)
         assert rule is not None
         trial = Trial(task, rule, job.seed, dir=folder, device=device, source=source, until=job.until, notify=notify)
-        torchrun.announce(rule, job.seed, None if source is None else str(source))
+        torchrun.announce(rule, job.seed, None if source is None else str(source), job.until)
         seed_everything(job.seed)
         with _collect_warnings(warned):
             returned = task(trial)
@@ -86,6 +87,8 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         if isinstance(caught, InputError):
             torchrun.end_trial()
             raise
+        if loop.is_asked_to_end():  # what else ends then, such as the processes of a loader, is no failure
+            raise TerminatedError from caught
         traceback.print_exc()
         error = {"type": type(caught).__name__, "message": str(caught), "traceback": traceback.format_exc()}
     finally:
@@ -94,9 +97,6 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
                 trial.history.flush()  # now: later it could write between the rows of a trial that goes on
     if trial is not None and status == "paused":
         trial.note_spent()
-    elif status != "failed":
-        for name in (layout.CHECKPOINT, layout.SPENT):
-            (folder / name).unlink(missing_ok=True)
     coefficients = _last_coefficients(trial, status)
     warned += warnings_of(coefficients)
     fraction, seconds = _cost(trial, status, start)
@@ -118,6 +118,13 @@ def train(task: Task, job: Job, folder: Path, source: Path | None, device: str, 
         warnings=warned,
         error=error,
     )
+
+
+def forget(record: Record, folder: Path) -> None:
+    """Remove what a trial that has ended would go on from, once its record is written."""
+    if record.status in ("done", "diverged"):
+        for name in (layout.CHECKPOINT, layout.SPENT):
+            (folder / name).unlink(missing_ok=True)
 
 
 def clear(folder: Path) -> None:

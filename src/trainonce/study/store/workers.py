@@ -114,6 +114,11 @@ def _check_others(
         time.sleep(LOOK)
 
 
+def running(folder: Path) -> list[str]:
+    """Return the workers that are at work now, by the names of their files."""
+    return _look(folder, "")[0] if folder.is_dir() else []
+
+
 def _look(folder: Path, own: str) -> tuple[list[str], dict[str, int]]:
     """Return the files of other workers that are locked, and those that are not with when they were touched."""
     held, free = [], {}
