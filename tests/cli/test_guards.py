@@ -32,7 +32,7 @@ def test_a_dry_run_shows_trials_and_cost_and_touches_nothing(tmp_path, capsys, m
     assert "yoto          2  1\n" in text
     assert "grid         18  9\n" in text
     assert "sha          54  7\n" in text
-    assert "74 trials, seeds 0 to 1. 74 trainings to do, about 44 s with 2 workers." in text
+    assert "74 trials, seeds 0 to 1. 74 trials to do, about 20 s with 2 workers." in text
     assert not list(tmp_path.iterdir())
 
 
@@ -44,7 +44,7 @@ def test_a_dry_run_knows_what_is_there(seeds, said, tmp_path, capsys):
     capsys.readouterr()
     assert run(*given, "--seeds", seeds, "--dry-run") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{said}, 1 of them in {tmp_path} already. {seeds - 1} trainings to do." in shown
+    assert f"{said}, 1 of them in {tmp_path} already. {seeds - 1} trials to do." in shown
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -63,7 +63,7 @@ def test_twelve_terms_with_a_grid_are_refused_at_once(tmp_path, capsys, monkeypa
     assert run("compare", "twelve.py", "--yes") == 1
     error = capsys.readouterr().err
     assert "'grid' has 177,147 points" in error
-    assert "Use random(trials=30), or name fewer ratios." in error
+    assert "Use random(trials=30) or sha, or name fewer ratios." in error
     assert not Path("out").exists()
 
 
