@@ -113,8 +113,12 @@ def troubled(trial, *, how="raise", seed=1, marker="", steps=6):
         case "quit":
             sys.exit()
         case "raise":
-            train(trial, steps // 2)
-            raise ZeroDivisionError("the divisor was 0")
+
+            def each(step, _):
+                if step > steps // 2:
+                    raise ZeroDivisionError("the divisor was 0")
+
+            return train(trial, steps, each=each)
         case "nan":
             return train(trial, steps) | {"test/error": float("nan")}
         case "die":
@@ -163,14 +167,14 @@ def gated(trial, *, notes="", gate=""):
     w, criterion = torch.nn.Parameter(torch.ones(3)), trial.criterion()
     optimizer = torch.optim.SGD([w], lr=0.1)
     trial.attach(optimizer)
-    loop = trial.loop([torch.nn.ParameterList([w])], steps=3)
+    loop = trial.loop([w], steps=2000)
     for step in loop:
-        if step == 1:
+        if step == max(1, loop.start):
             loop.snapshot()
             with open(notes, "ab", buffering=0) as file:
                 file.write(f"{trial.dir.name} {time.time()} {'saved' if loop.start else 'new'}\n".encode())
-            while not os.path.exists(gate):
-                time.sleep(0.05)
+        if not os.path.exists(gate):
+            time.sleep(0.05)
         optimizer.zero_grad()
         criterion(w.square()).backward()
         optimizer.step()

@@ -166,9 +166,13 @@ def check_complete(parts: Iterable[Any], optimizer: torch.optim.Optimizer, own: 
     :param own: Parameters that are kept in any case.
     """
     parts = list(parts)
-    known = {id(p) for part in parts if isinstance(part, nn.Module) for p in part.parameters()}
-    known |= {id(part) for part in (*parts, *own)}
-    lost = sum(id(p) not in known for group in optimizer.param_groups for p in group["params"])
+    modules = [p for part in parts if isinstance(part, nn.Module) for p in part.parameters()]
+    known = {id(part) for part in (*parts, *own, *modules)}
+    memory = {
+        p.untyped_storage().data_ptr() for p in modules if type(p) is nn.Parameter
+    }  # of which others may be views
+    trained = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
+    lost = sum(type(p) is not nn.Parameter or p.untyped_storage().data_ptr() not in memory for p in trained)
     if lost:
         raise InputError(
             f"The optimizer trains {lost} parameters of a model that trial.loop was not given, so the training could "

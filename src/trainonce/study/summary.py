@@ -232,7 +232,7 @@ class Summary:
             chosen = best(outcomes, self.task)
         if not any(key in self._all for key in keys):
             return None
-        spent = [record for key in dict.fromkeys(keys) for record in costly(self._all.get(key, ()))]
+        spent = [record for key in keys for record in costly(self._all.get(key, ()))]
         left_out = {self._key(o.rule, seed) for o in outcomes if o.rule for seed in o.left_out}
         counts = Counter("left out" if key in left_out else self._status(key) for key in keys)
         return Row(
@@ -328,9 +328,9 @@ class Summary:
 
 
 def costly(records: Sequence[Record]) -> list[Record]:
-    """Return the records that tell what a trial cost: its failures, and the last other, which counts all before it."""
+    """Return the records that tell what a trial cost: all but pauses after which it went on."""
     ended = [record for record in records if record.status != "failed"]
-    return [*(record for record in records if record.status == "failed"), *ended[-1:]]
+    return [record for record in records if record.status != "paused" or record is ended[-1]]
 
 
 def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:

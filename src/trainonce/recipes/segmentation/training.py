@@ -73,7 +73,7 @@ def train(trial: Trial, domains: Domains, settings: Settings) -> dict[str, float
         train_step(batch)
         report_between(trial, settings, step, validate)
     if trial.paused:
-        return as_metrics({"validation": confusion("validation")}, domains.classes.names)
+        return {f"validation/{name}": value for name, value in validate().items()}
     found = {name: confusion(name) for name in sets}
     folder = trial.dir / layout.PICTURES
     write_outputs(trial, settings, network, lambda: draw_pictures(folder, network, domains, settings, device))
