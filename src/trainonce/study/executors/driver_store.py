@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainonce.study.executors.base import Event
 from trainonce.study.executors.deaths import death_record
+from trainonce.study.executors.run_trial import forget
 
 if TYPE_CHECKING:
     from trainonce.study.executors.base import Job
@@ -52,6 +53,7 @@ class DriverStore:
         """Write the record of a claimed trial, once its files are in the store, and give the trial back."""
         try:
             self._store.append(record)
+            forget(record, self._store.folder(record.key))
         except OSError as error:
             return Event("stop", f"{error.strerror}.")
         finally:
