@@ -1,5 +1,6 @@
 """The command: what a user sees when it works, and one sentence when it does not."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -386,6 +388,12 @@ def test_as_a_command_from_a_file_with_processes_and_no_warning(tmp_path):
     assert len(Store(tmp_path / "out" / "line").read()) == 12
 
 
+def _read_all(terminal, into):
+    with contextlib.suppress(OSError):  # which a terminal without processes gives
+        while chunk := os.read(terminal, 65536):
+            into += chunk
+
+
 def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what_is_there(tmp_path):
     master, slave = pty.openpty()
     arguments = ("compare", TASK, "--plans", "grid(0.1,1,10)", "--seeds", 90, "--set", "pause=0.05", "--out", tmp_path)
@@ -397,21 +405,21 @@ def test_on_a_terminal_there_is_a_live_line_for_each_trial_and_ctrl_c_keeps_what
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )
     os.close(slave)
-    shown, deadline = b"", time.monotonic() + 60
-    while time.monotonic() < deadline:
-        shown += os.read(master, 65536)
-        if len(Store(tmp_path).read()) >= 3 and shown.count(b"seed ") > 3:
-            break
+    shown = bytearray()
+    reader = threading.Thread(target=_read_all, args=(master, shown), daemon=True)
+    reader.start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (len(Store(tmp_path).read()) < 3 or shown.count(b"seed ") <= 3):
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    while True:
-        try:
-            chunk = os.read(master, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        shown += chunk
-    assert process.wait(30) == 130
+    try:
+        code = process.wait(100)
+    finally:
+        process.kill()
+        process.wait()
+    assert code == 130
+    reader.join(60)  # until the last of its processes has ended
+    assert not reader.is_alive()
     text = shown.decode(errors="replace")
     assert re.search(r"\d+/810 trials", text)
     assert "Stopped. Finished trials are kept: the same command goes on from there." in text

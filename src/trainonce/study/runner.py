@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from trainonce.errors import SameFailureError, StoppedError
 from trainonce.study.peers import PEERS
 from trainonce.study.schedule import POLL, Item, Schedule
+from trainonce.study.signals import keep_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -110,8 +111,9 @@ def run(
     failures = Failures(record for item in everything for key in item.keys if (record := schedule.records.get(key)))
     started: dict[str, tuple[Job, str]] = {}
     start, count, idle = time.monotonic(), 0, 0
-    with tools.open(task, store, _preload(task, everything)) as executor:
+    with keep_signals() as check_signals, tools.open(task, store, _preload(task, everything)) as executor:
         while True:
+            check_signals()
             while executor.has_room and (found := schedule.next()) is not None:
                 job, label = found
                 started[job.key] = found

@@ -12,9 +12,9 @@ import _tasks
 import pytest
 from _runs import records, starts, study
 
-from trainonce.study import Study, runner
-from trainonce.study.executors.processes import postpone_signals
+from trainonce.study import Study, progress, runner
 from trainonce.study.executors.task_location import load_file
+from trainonce.study.signals import postpone_signals
 from trainonce.study.store import Store
 
 
@@ -175,6 +175,22 @@ def test_a_signal_is_postponed_and_not_lost(number):
         found = signal.signal(signal.SIGTERM, before)
     assert steps == ["after the signal"]
     assert found is signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("_interruptible")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_comes_in_a_finalizer_ends_the_study_all_the_same(tmp_path, monkeypatch):
+    """Python prints what is raised there, and goes on."""
+
+    class Late:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.Silent, "on_end", lambda *_: Late() and None)
+    with pytest.raises(KeyboardInterrupt):
+        Study(_tasks.line, tmp_path, seeds=3).add("uniform").run(workers=0, show=False, device="cpu")
+    assert len(Store(tmp_path).read()) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.usefixtures("_interruptible")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import multiprocessing
 import signal
-import threading
 import time
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
@@ -19,6 +17,7 @@ from trainonce.study.executors.exits import describe_exit
 from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.schedule import POLL
+from trainonce.study.signals import SIGNALS, in_main_thread, postpone_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from trainonce.study.task import Task
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 30.0  # seconds in which trials that are ended may finish their step and keep their state
 GRACE = 1.0  # seconds after which a SIGTERM that has ended a trial's process was not meant for this one, too
 
@@ -141,37 +139,9 @@ def _receive(pipe: Any) -> Event | None:
 def _start_server(context: Any, preload: list[str]) -> None:
     """Start the process that workers are forked from. Ctrl-C and SIGTERM are not for it: it ends with this one."""
     context.set_forkserver_preload(preload)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS} if _in_main_thread() else {}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS} if in_main_thread() else {}
     try:
         forkserver.ensure_running()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def postpone_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM take effect only after the block.
-
-    Interrupted between its connection to the fork server and its request, a start would leave the server with half a
-    request, at which it dies with a traceback. The handlers are replaced rather than the signals blocked: one that the
-    main thread blocks is delivered through any other thread, and Python still raises in the main one.
-    """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    if None in before.values() or not _in_main_thread():  # a handler that is not Python's cannot be put back
-        yield
-        return
-    received: list[int] = []
-    for number in SIGNALS:
-        signal.signal(number, lambda number, frame: received.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if received:
-            signal.raise_signal(received[0])
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
