@@ -1,4 +1,4 @@
-"""Tasks for the tests on clusters, in a file that travels to the workers."""
+"""Tasks for the tests on clusters."""
 
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ def note(path, *words):
 
 
 @task(terms=TERMS, metric="error", direction="minimize")
-def steady(trial, *, notes="", steps=10, pause=0.0, save_every=0, megabytes=0, trouble="", seed_of_trouble=0):
+def steady(trial, *, notes="", steps=10, pause=0.0, save_every=0, trouble="", seed_of_trouble=0):
     """Fits a number, slowly where asked, with checkpoints where asked; and gets into trouble where asked."""
     worker = multiprocessing.parent_process()
     w = torch.nn.Parameter(torch.tensor([float(trial.seed)]))
@@ -42,8 +42,6 @@ def steady(trial, *, notes="", steps=10, pause=0.0, save_every=0, megabytes=0, t
         time.sleep(pause)
         trial.report(done + 1, error=(w - 3).abs().item())
     print("a last word")
-    if megabytes:
-        (trial.dir / "large.bin").write_bytes(os.urandom(1 << 20) * megabytes)
     error = (w - 3).abs().item()
     return {"validation/error": error, "test/error": error}
 

@@ -1,7 +1,6 @@
 """Studies on a Ray cluster of two nodes, where nothing goes wrong but what the user got wrong."""
 
 import collections
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from trainonce import cli
 from trainonce.errors import StoppedError
 from trainonce.study import Study
 from trainonce.study.executors.task_location import load_file
+from trainonce.study.store import Store
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def address(shared_cluster):
     return {"address": shared_cluster.address}
 
 
-def test_a_cluster_finds_the_same_numbers_and_sends_all_files(tmp_path, address):
+def test_a_cluster_finds_the_same_numbers_and_files(tmp_path, address):
     plans = ["yoto", "replay", "sha(trials=4)"]  # which need another trial's history, and earlier records
     here, there = (make_study(tmp_path / name, tmp_path / "n", plans, steps=27) for name in ("here", "there"))
     here.run(workers=0, device="cpu", show=False)
@@ -39,16 +39,26 @@ def test_a_cluster_finds_the_same_numbers_and_sends_all_files(tmp_path, address)
         assert files[0] == files[1]
         assert there.store.log(key).read_text() == "a last word\n"
     assert {status for status, *_ in found[0].values()} == {"done", "paused"}
-    assert not list((there.store.path / "incoming").iterdir())
 
 
-def test_large_files_come_back_and_both_nodes_work(steady, address):
-    made = steady(seeds=4, megabytes=30, pause=0.1)
+def test_both_nodes_work(steady, address):
+    made = steady(seeds=4, pause=0.1)
     made.run(executor="ray", options=address, show=False)
-    for record in records(made.store.path):
-        assert (made.store.folder(record.key) / "large.bin").stat().st_size == 30 << 20
     starts = _cluster_tasks.starts(made.task.settings["notes"])
     assert len({start.worker for start in starts}) == 2
+
+
+def test_a_node_that_does_not_see_the_study_is_one_sentence(steady, address, monkeypatch):
+    """The folder of its name that it has there is of another study."""
+    monkeypatch.setattr(
+        Store, "joined", property(lambda self: "elsewhere-1-ab", lambda self, name: None), raising=False
+    )
+    made = steady()
+    with pytest.raises(
+        StoppedError, match=r"^The worker on \S+ does not see the study in \S+: on a Ray cluster it must"
+    ):
+        made.run(executor="ray", options=address, show=False)
+    assert records(made.store.path) == []
 
 
 NEIGHBOUR = """
@@ -69,11 +79,11 @@ def mine(trial):
     criterion(fit=w.square().sum(), small=w.abs().sum()).backward()
     optimizer.step()
     value = helper.VALUE + json.loads(Path(__file__).with_name("values.json").read_text())
-    return {"validation/error": value, "test/error": value, "far": float("trainonce-task" not in __file__)}
+    return {"validation/error": value, "test/error": value}
 """
 
 
-def test_the_files_beside_a_task_travel_with_it(tmp_path, address, capsys, monkeypatch):
+def test_a_task_finds_the_files_beside_it(tmp_path, address, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "helper", raising=False)
     folder = tmp_path / "project"
     folder.mkdir()
@@ -119,15 +129,6 @@ def test_a_trial_that_fails_is_recorded_and_runs_again_next_time(trouble, kind, 
     assert len(_cluster_tasks.starts(made.task.settings["notes"])) == 3  # it is not tried again at once
     made.run(executor="ray", options=address, show=False)
     assert len(records(made.store.path)) == 4
-
-
-def test_in_a_job_of_ray_the_files_of_the_task_travel(steady, address, monkeypatch):
-    """'ray job submit --working-dir' sets the folder of the job's files, which is not that of the task's."""
-    job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}, "metadata": {}}
-    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
-    made = steady(seeds=1)
-    made.run(executor="ray", options=address, show=False)
-    assert [r.status for r in records(made.store.path)] == ["done"]
 
 
 def test_four_trainings_share_two_gpus(tmp_path, gpu_cluster):

@@ -13,8 +13,6 @@ import _cluster_tasks
 import pytest
 from _cluster_studies import Meanwhile, records, wait_for
 
-from trainonce.errors import StoppedError
-
 HERE = Path(__file__).parent
 
 
@@ -34,7 +32,6 @@ def check_once(made, count):
     for record in found:
         rows = (made.store.folder(record.key) / "history.jsonl").read_text().splitlines()
         assert len(rows) == 1 + made.task.steps
-    assert not list((made.store.path / "incoming").iterdir())
 
 
 def test_a_worker_that_is_killed_goes_on_from_the_checkpoint(steady, shared_cluster):
@@ -77,27 +74,6 @@ def test_a_trial_that_kills_each_of_its_workers_is_a_failure_at_last(steady, sha
     assert found[1].error["message"].startswith("The trial's worker died 4 times, the last time because: ")
     assert "\n" not in found[1].error["message"]
     assert sum(start.seed == 1 for start in starts(made)) == 4
-
-
-def test_a_full_object_store_loses_nothing(steady, cluster):
-    """The store holds 100 MB; another job keeps 320 MB there, so Ray has to spill for each piece."""
-    code = f"""
-import os, sys, time, ray
-ray.init(address={cluster.address!r}, log_to_driver=False, logging_level="ERROR")
-held = [ray.put(os.urandom(8 << 20)) for _ in range(40)]
-print("full", flush=True)
-sys.stdin.read()
-"""
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline() == "full\n"
-        made = steady(seeds=2, megabytes=150)
-        made.run(executor="ray", options={"address": cluster.address}, show=False)
-    finally:
-        process.communicate("")
-    check_once(made, 2)
-    sizes = [(made.store.folder(r.key) / "large.bin").stat().st_size for r in records(made.store.path)]
-    assert sizes == [150 << 20] * 2
 
 
 DRIVER = """
@@ -188,18 +164,3 @@ def test_two_drivers_on_one_store_share_the_work(steady, shared_cluster):
     assert [process.wait(200) for process in pair] == [0, 0]
     check_once(made, 18)
     assert len(starts(made)) == 18
-
-
-def test_a_full_disk_where_the_store_is_stops_the_study_in_one_sentence(steady, shared_cluster, monkeypatch):
-    from trainonce.study.executors import trial_files
-
-    def full(folder, piece):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(trial_files, "write", full)
-    made = steady(seeds=2)
-    with pytest.raises(
-        StoppedError, match=r"^The files of a trial cannot be written to \S+: No space left on device\.$"
-    ):
-        made.run(executor="ray", options={"address": shared_cluster.address}, show=False)
-    assert records(made.store.path) == []

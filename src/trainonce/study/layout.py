@@ -14,7 +14,6 @@
         pictures/        PNG files that the report shows
         network.pt       the trained network, where the task keeps it; ``trainonce evaluate`` loads it
     logs/KEY.txt     what a trial printed
-    incoming/KEY/    files of a trial that trains elsewhere, on their way into its folder
     report.html      the report, with figures/, summary.json and trials.csv
 """
 
@@ -28,7 +27,6 @@ MANIFEST = "study.json"
 CLAIMS = "claims"
 TRIALS = "trials"
 LOGS = "logs"
-INCOMING = "incoming"
 WORKERS = "workers"
 
 # In a trial's folder

@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.errors import InputError
@@ -24,6 +23,7 @@ from trainonce.text import is_number, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from torch.optim import Optimizer
 
@@ -199,13 +199,6 @@ class Rule:
             criterion.join(optimizer)  # type: ignore[operator]
         return attachment
 
-    def move(self, origin: Path, place: Path) -> Rule:
-        """Return the same for a machine where the files of the folder ``origin`` lie in ``place``."""
-        path = Path(self.place)
-        if not self.place.endswith(".py") or not path.is_relative_to(origin):
-            return self
-        return dataclasses.replace(self, place=str(place / path.relative_to(origin)))
-
 
 @dataclasses.dataclass(frozen=True)
 class Control(Rule):
@@ -268,9 +261,6 @@ class Control(Rule):
             moved = [last[f"exponent/{t}"] + last[f"empirical/{t}"] + last[f"decay/{t}"] for t in terms[1:]]
             weights = trainonce.functional.weights(torch.tensor(moved)).tolist()
         return trainonce.FixedLoss(dict(zip(terms, weights, strict=True)), scale=scale, nonfinite=nonfinite)
-
-    def move(self, origin: Path, place: Path) -> Rule:
-        return dataclasses.replace(self, of=self.of.move(origin, place))
 
 
 def _show(value: Any, digits: int) -> str:

@@ -120,11 +120,8 @@ def dismiss() -> None:
             announce(None)
 
 
-def follow(task: Task | None, device: str, history: Path | None = None) -> int:
-    """Train whatever the first process announces, until it announces the end. Without a task there will be nothing.
-
-    :param history: The folder with the history that the rule needs, where the first one's is on another machine.
-    """
+def follow(task: Task | None, device: str) -> int:
+    """Train whatever the first process announces, until it announces the end. Without a task there will be nothing."""
     from trainonce.random_states import seed_everything
     from trainonce.study.trial import Trial
 
@@ -134,7 +131,7 @@ def follow(task: Task | None, device: str, history: Path | None = None) -> int:
             return int(task is None)
         assert task is not None
         with tempfile.TemporaryDirectory() as folder:
-            where = history or (None if source is None else Path(source))
+            where = None if source is None else Path(source)
             trial = Trial(task, rule, seed, dir=Path(folder), device=device, source=where, until=until)
             seed_everything(seed)
             with contextlib.suppress(InputError):  # the first process meets the same error and reports it

@@ -1,23 +1,19 @@
 """The driver of a study on Ray, with streams of messages in the place of a cluster."""
 
 import collections
-import dataclasses
 import os
-import pickle
 import types
 
 import _tasks
 import pytest
-from _records import record
 from _runs import study
 
 from trainonce.errors import StoppedError
-from trainonce.study.executors import driver_store, ray_cluster
 from trainonce.study.executors import ray as executor
+from trainonce.study.executors import ray_cluster
 from trainonce.study.executors.base import Event
 from trainonce.study.executors.ray_cluster import TOKEN, describe, refusal
 from trainonce.study.executors.tools import Tools
-from trainonce.study.executors.trial_files import Batch, Began, Died, Packed, Piece
 from trainonce.study.runner import Schedule
 
 
@@ -57,11 +53,11 @@ class FakeRay:
 
     def remote(self, **options):
         self._break("remote")
-        return lambda function: types.SimpleNamespace(remote=lambda given, files: self.streams.popleft())
+        return lambda function: types.SimpleNamespace(remote=self._submit)
 
-    def put(self, value):
-        self._break("put")
-        return value
+    def _submit(self, given):
+        self._break("submit")
+        return self.streams.popleft()
 
     def get(self, reference):
         if isinstance(reference, Exception):
@@ -72,7 +68,7 @@ class FakeRay:
         self._break("wait")
         return [stream for stream in streams if stream.messages][:num_returns], []
 
-    def cancel(self, stream, *, force):
+    def cancel(self, stream, *, force=False):
         pass
 
     def _break(self, name):
@@ -120,84 +116,7 @@ class Driver:
 
 
 def beat(step):
-    return Packed(pickle.dumps(Event("beat", (step, 10, ""))), False)
-
-
-def end(driver):
-    return Packed(pickle.dumps(Event("end", dataclasses.replace(record(), key=driver.key))), True)
-
-
-def arrive(driver, stream, files, last=None):
-    """Let files arrive, and how the trial has ended."""
-    names = tuple(f"trials/{driver.key}/{name}" for name in files)
-    contents = zip(names, files.values(), strict=True)
-    stream.messages.extend([*(Piece(name, 0, text.encode()) for name, text in contents), Batch(names, last)])
-
-
-def names(driver):
-    return {path.name for path in driver.folder.iterdir()}
-
-
-# Files and records
-
-
-def test_a_checkpoint_stays_until_the_record_is_written(tmp_path, ray, monkeypatch):
-    stream = Stream(Began())
-    ray.streams.append(stream)
-    driver = Driver(tmp_path)
-    arrive(driver, stream, {"history.jsonl": "rows", "old.txt": "", "spent.json": "{}", "checkpoint.pt": "of step 9"})
-    driver.events()
-    arrive(driver, stream, {"history.jsonl": "all rows", "new.txt": ""}, end(driver))
-
-    def killed(self, record):
-        assert (driver.folder / "checkpoint.pt").read_text() == "of step 9"
-        assert (driver.folder / "history.jsonl").read_text() == "all rows"
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(driver_store.DriverStore, "record", killed)
-    with pytest.raises(KeyboardInterrupt):
-        driver.events()
-    assert {"checkpoint.pt", "spent.json", "old.txt"} < names(driver)
-    driver.executor.stop()
-
-
-def test_what_a_trial_no_longer_has_goes_after_its_record(tmp_path, ray):
-    stream = Stream(Began())
-    ray.streams.append(stream)
-    driver = Driver(tmp_path)
-    arrive(driver, stream, {"history.jsonl": "rows", "old.txt": "", "spent.json": "{}", "checkpoint.pt": "of step 9"})
-    (driver.folder).mkdir(parents=True)
-    (driver.folder / "curves.bin").write_text("made by the driver")
-    arrive(driver, stream, {"history.jsonl": "all rows", "new.txt": ""}, end(driver))
-    (event,) = driver.events()
-    assert event.kind == "end"
-    assert names(driver) == {"history.jsonl", "new.txt", "curves.bin"}
-
-
-def test_a_record_that_cannot_be_written_leaves_the_checkpoint(tmp_path, ray, monkeypatch):
-    def full(self, record):
-        raise OSError(28, "No space left on device")
-
-    stream = Stream()
-    ray.streams.append(stream)
-    driver = Driver(tmp_path)
-    monkeypatch.setattr(type(driver.made.store), "append", full)
-    arrive(driver, stream, {"history.jsonl": "rows", "checkpoint.pt": "of step 9"})
-    arrive(driver, stream, {"history.jsonl": "all rows"}, end(driver))
-    assert driver.events() == [Event("stop", "No space left on device.")]
-    assert "checkpoint.pt" in names(driver)
-
-
-def test_a_process_that_died_leaves_its_files_as_they_were(tmp_path, ray):
-    stream = Stream(Began(), beat(5))
-    ray.streams.append(stream)
-    driver = Driver(tmp_path)
-    driver.folder.mkdir(parents=True)
-    (driver.folder / "checkpoint.pt").write_text("which the trial has removed")
-    arrive(driver, stream, {"history.jsonl": "rows"}, Died("The trial's process died (exit code 3)."))
-    _, event = driver.events()
-    assert (event.content.status, event.content.fraction) == ("failed", 0.5)
-    assert names(driver) == {"history.jsonl"}
+    return Event("beat", (step, 10, ""))
 
 
 # What fails
@@ -212,7 +131,7 @@ def test_a_process_that_died_leaves_its_files_as_they_were(tmp_path, ray):
     ],
 )
 def test_a_worker_whose_machine_fails_has_died(error, text, tmp_path, ray):
-    ray.streams.extend(Stream(Began(), error) for _ in range(4))
+    ray.streams.extend(Stream(None, error) for _ in range(4))
     (event,) = Driver(tmp_path).events()
     assert (event.kind, event.content.error["type"]) == ("end", "WorkerDied")
     assert f"died 4 times, the last time because: {text}" in event.content.error["message"]
@@ -225,11 +144,11 @@ def test_a_worker_whose_machine_fails_has_died(error, text, tmp_path, ray):
     [
         (RayTaskError(ModuleNotFoundError("No module named 'trainonce'")), "A worker has no trainonce, or not all it"),
         (RayTaskError(KeyError("x")), "A worker failed outside of the task: KeyError: 'x'."),
-        (FakeRay.exceptions.RuntimeEnvSetupError("too large"), "The files of the task could not be sent to a worker: "),
+        (FakeRay.exceptions.RuntimeEnvSetupError("too large"), "Ray could not set up a worker: too large."),
     ],
 )
 def test_what_would_come_again_stops_the_study(error, text, tmp_path, ray):
-    ray.streams.append(Stream(Began(), error))
+    ray.streams.append(Stream(None, error))
     (event,) = Driver(tmp_path).events()
     assert event.kind == "stop"
     assert event.content.startswith(text)
@@ -243,13 +162,8 @@ def test_an_error_of_ray_itself_is_one_sentence(tmp_path, ray, monkeypatch):
     ray.broken = {"wait": full, "nodes": full}
     assert driver.executor.has_room
     assert driver.events(1) == [Event("stop", "Ray does not answer any more: The object store is full.")]
-    ray.broken, ray.connected = {}, False
+    ray.broken, ray.connected = {"submit": full}, False
     driver = Driver(tmp_path / "two")
-    driver.folder.mkdir(parents=True)
-    (driver.folder / "checkpoint.pt").write_text("")
-    driver.executor.stop()
-    ray.broken = {"put": full}
-    driver.executor.start(driver.jobs[0])
     assert driver.events(1) == [Event("stop", "Ray does not take a training: The object store is full.")]
 
 
@@ -274,14 +188,14 @@ def test_what_is_waited_for_is_said_once(tmp_path, ray, monkeypatch):
         "No training could start for 0 seconds: it asks for 1 CPUs and 1 GPUs, and no node of the Ray cluster has "
         "them. Waiting.",
     )
-    stream.messages.append(Began())
+    stream.messages.append(None)
     assert driver.events() == []
 
 
 # The connection
 
 
-def test_ray_is_shut_down_after_an_error(tmp_path, ray, monkeypatch):
+def test_ray_is_shut_down_after_an_error(tmp_path, ray):
     ray.resources = {}
     with pytest.raises(ValueError, match="asks for 1 CPUs and 0 GPUs, and no node"):
         Driver(tmp_path)
@@ -295,29 +209,12 @@ def test_ray_is_shut_down_after_an_error(tmp_path, ray, monkeypatch):
         Driver(tmp_path)
     assert not ray.connected
 
-    class Unremovable(ray_cluster.tempfile.TemporaryDirectory):
-        def __exit__(self, *given):
-            super().__exit__(*given)
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(ray_cluster.tempfile, "TemporaryDirectory", Unremovable)
-    with pytest.raises(OSError, match="No space left on device"):
-        Driver(tmp_path)
-    assert not ray.connected
-
 
 def test_a_connection_that_is_there_already_stays(tmp_path, ray):
     ray.connected = True
     with pytest.raises(ValueError, match="Ray is connected already in this process"):
         Driver(tmp_path)
     assert ray.connected
-
-
-def test_too_many_open_files_is_one_sentence(tmp_path, ray, monkeypatch):
-    monkeypatch.setattr(driver_store.resource, "getrlimit", lambda which: (264, 264))
-    with pytest.raises(ValueError, match=r"^max_concurrent=101 needs 2 files for each training, .* most 100, or raise"):
-        Driver(tmp_path, max_concurrent=101)
-    assert not ray.connected
 
 
 MISMATCH = """Version mismatch: The cluster was started with:

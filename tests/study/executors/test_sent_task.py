@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from trainonce.study import identity, task
+from trainonce.study import identity
 from trainonce.study.executors.sent_task import OtherTaskError, SentTask
-from trainonce.study.executors.task_location import TaskLocation, load_file
+from trainonce.study.executors.task_location import load_file
 
 SOURCE = """
 from trainonce.study import task
@@ -38,7 +38,7 @@ def forget():
 
 
 def send(task):
-    return SentTask.of(task, TaskLocation.of(task))
+    return SentTask.of(task)
 
 
 def sentence(sent):
@@ -120,14 +120,13 @@ def test_functions_of_the_file_may_be_settings(folder):
     assert arrived.settings["also"](3) == 6
 
 
-def test_a_setting_that_cannot_be_sent_is_one_sentence():
-    @task(terms=["a", "b"], metric="e", direction="minimize", incidental=["how"])
-    def mine(trial, *, how=None): ...
-
+def test_a_setting_that_cannot_be_sent_is_one_sentence(folder):
+    (folder / "mine.py").write_text(SOURCE.replace('"minimize")', '"minimize", incidental=["kinds"])'))
+    mine = load_file(folder / "mine.py").mine
     with pytest.raises(
-        ValueError, match=r"^The setting 'how' of the task 'mine' cannot be sent to a worker process: <f"
+        ValueError, match=r"^The setting 'kinds' of the task 'mine' cannot be sent to a worker process: <f"
     ):
-        SentTask.of(mine.using(how=lambda x: x), TaskLocation("mine.py", "mine", "mine"))
+        SentTask.of(mine.using(kinds=lambda x: x))
 
 
 def test_a_worker_parses_only_the_files_that_were_changed(folder, monkeypatch):

@@ -84,7 +84,7 @@ def test_workers_whose_locks_are_seen_are_joined_at_once(others, tmp_path, monke
 def test_a_worker_of_another_machine_whose_lock_is_not_seen_stops_this_one(tmp_path):
     sentence = (
         r"^A worker on there has locked \S+there-\d+-\w+, and \S+ does not see the lock: this file system has no locks "
-        r"across machines\. Use one machine for this study, or --executor ray\.$"
+        r"across machines\. Use one machine for this study, or a folder on one that has, such as NFS\.$"
     )
     with worker(tmp_path, "there", locked=False):
         with pytest.raises(OSError, match=sentence):

@@ -73,17 +73,10 @@ class Executor(Protocol):
     resuming       a checkpoint in the trial's folder is where the next run of the trial goes on
     ============== ====================================================================================================
 
-    There are two ways to run a job.
-
-    - Where the store is at hand, call :func:`trainonce.study.executors.run_trial.run`: it claims the trial in the
-      store, trains, writes the record and returns the last event. :mod:`~trainonce.study.executors.in_process` is the
-      shortest example.
-    - Elsewhere, as on a cluster, the driver alone writes to the store, so workers need neither its locks nor its file
-      system. :class:`~trainonce.study.executors.driver_store.DriverStore` claims the trial (``take``) and
-      writes its record (``record``, ``record_death``). The worker gets an
-      :class:`~trainonce.study.executors.assignment.Assignment` and calls
-      :func:`trainonce.study.executors.assignment.train`, which returns the last event. The engine brings the
-      trial's folder back.
+    Wherever a job runs, :func:`trainonce.study.executors.run_trial.run` runs it: it claims the trial in the store,
+    trains, writes the record and returns the last event. The shortest example is
+    :mod:`~trainonce.study.executors.in_process`.
+    Where its process may die, :func:`trainonce.study.executors.deaths.record_death` writes the record in its place.
 
     A new executor is one file here, one line in :data:`trainonce.study.executors.tools.EXECUTORS` and, if it has
     options, its lines in :mod:`trainonce.study.executors.options`. It is made from the task, the store, the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from trainonce.study import torchrun
 from trainonce.study.executors import run_trial
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.task_location import TaskLocation
@@ -40,6 +41,10 @@ class InProcess:
         job, self._job = self._job, None
         event = run_trial.run(self._task, job, self._store, self._device)
         gc.collect()  # a model and its optimizer hold each other, and the device's memory with them
+        failed = event.content.error if event.kind == "end" and event.content.status == "failed" else None
+        if failed is not None and torchrun.world_size() > 1:
+            text = f"The trial failed, and with it those of the other processes: {failed['message']}"
+            event = Event("stop", text)
         yield job.key, event
         if event.kind == "end" and event.content.status == "failed" and not run_trial.device_works(self._device):
             what = f"After this failure {self._device} does not answer in this process any more; start the study again."

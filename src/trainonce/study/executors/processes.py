@@ -11,21 +11,19 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study.executors import worker_process
-from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.deaths import death_record
-from trainonce.study.executors.exits import describe_exit
-from trainonce.study.executors.sent_task import SentTask
-from trainonce.study.executors.task_location import TaskLocation
+from trainonce.study.executors.deaths import describe_exit, record_death
+from trainonce.study.executors.worker_process import Given
 from trainonce.study.schedule import POLL
 from trainonce.study.signals import SIGNALS, in_main_thread, postpone_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
 
+    from trainonce.study.executors.base import Event, Job
+    from trainonce.study.executors.sent_task import SentTask
     from trainonce.study.executors.tools import Tools
     from trainonce.study.store import Store
-    from trainonce.study.task import Task
 
 
 PATIENCE = 30.0  # seconds in which trials that are ended may finish their step and keep their state
@@ -45,13 +43,20 @@ class _Running:
 
 
 class Processes:
-    """The executor with a process for each trial, several at a time, forked from a server that has torch loaded."""
+    """The executor with a process for each trial, several at a time, forked from a server that has torch loaded.
 
-    def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
-        location = TaskLocation.of(task)
-        assert location is not None
-        self._task, self._store, self._tools = task, store, tools
-        self._sent = SentTask.of(task, location)
+    :param environment: Variables to set for the trials.
+    """
+
+    def __init__(
+        self,
+        sent: SentTask,
+        store: Store,
+        tools: Tools,
+        preload: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._sent, self._store, self._tools, self._environment = sent, store, tools, environment or {}
         self._context: Any = multiprocessing.get_context(tools.start)
         if tools.start == "forkserver":
             _start_server(self._context, ["trainonce.study.executors.worker_process", *preload])
@@ -69,9 +74,9 @@ class Processes:
         ours, theirs = self._context.Pipe(duplex=False)
         slot = min(set(range(self._tools.workers)) - {running.slot for running in self._running.values()})
         device = self._tools.devices[slot % len(self._tools.devices)]
-        given = (self._sent, job, str(self._store.path), device, self._tools.threads, theirs)
+        given = Given(self._sent, job, str(self._store.path), device, self._tools.threads, self._environment)
         name = worker_process.NAME + job.key
-        process = self._context.Process(target=worker_process.main, args=given, name=name, daemon=False)
+        process = self._context.Process(target=worker_process.main, args=(given, theirs), name=name, daemon=False)
         with postpone_signals():
             process.start()
             self._running[ours] = _Running(process, job, slot, time.time(), device)
@@ -98,10 +103,9 @@ class Processes:
         running.process.join()
         if running.process.exitcode == -signal.SIGTERM:
             time.sleep(GRACE)  # a job scheduler ends all processes of a job: then this one is interrupted here
-        job = running.job
-        record = death_record(
-            self._task,
-            job,
+        return record_death(
+            self._sent.name,
+            running.job,
             self._store,
             kind="ProcessDied",
             message=describe_exit(running.process.exitcode),
@@ -109,13 +113,6 @@ class Processes:
             fraction=running.fraction,
             device=running.device,
         )
-        with self._store.claim(job.key) as mine:
-            if (there := self._store.find(job.key, job.since)) is not None and job.is_done(there):
-                return Event("there", there)
-            if not mine:
-                return Event("taken")
-            self._store.append(record)
-        return Event("end", record)
 
     def stop(self) -> None:
         for running in self._running.values():
@@ -136,7 +133,7 @@ def _receive(pipe: Any) -> Event | None:
     return event
 
 
-def _start_server(context: Any, preload: list[str]) -> None:
+def _start_server(context: Any, preload: Sequence[str]) -> None:
     """Start the process that workers are forked from. Ctrl-C and SIGTERM are not for it: it ends with this one."""
     context.set_forkserver_preload(preload)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS} if in_main_thread() else {}

@@ -1,44 +1,41 @@
 """Trials as tasks of a Ray cluster: an existing one, or one on this machine that is started and stopped.
 
-The driver alone writes to the store. A Ray worker trains each trial in a process of its own, and streams back its
-progress, its checkpoints, and at the end its files and its record.
+A Ray worker is a worker like any other: it locks, trains and records the trial in the folder of the study, which all
+nodes see. The driver chooses trials, passes progress on, and starts a trial again whose worker or node died.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import math
 import os
-import pickle
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
+from trainonce.study import identity
 from trainonce.study.executors import ray_worker
-from trainonce.study.executors.assignment import Assignment
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.driver_store import DriverStore, check_open_files
-from trainonce.study.executors.ray_cluster import connect, describe, first_line
+from trainonce.study.executors.deaths import record_death
+from trainonce.study.executors.processes import PATIENCE as LEAVE
+from trainonce.study.executors.ray_cluster import connect, describe
 from trainonce.study.executors.ray_ranks import Ranks
+from trainonce.study.executors.ray_worker import Given, Meeting
 from trainonce.study.executors.sent_task import SentTask
-from trainonce.study.executors.task_folder import task_folder
-from trainonce.study.executors.task_location import TaskLocation
-from trainonce.study.executors.trial_files import Batch, Began, Died, Incoming, Packed, Piece, pieces_for, source_pieces
-from trainonce.study.executors.trial_process import Given
 from trainonce.study.schedule import POLL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from trainonce.study.executors.tools import Tools
-    from trainonce.study.record import Record
     from trainonce.study.store import Store
     from trainonce.study.task import Task
 
 RETRIES = 3  # of a trial whose worker or node died
-AHEAD = 8  # objects that a worker may send before the driver has taken them
 CAPACITY_AGE = 5.0  # seconds after which the cluster is asked again how large it is
 PATIENCE = 60.0  # seconds without any training after which a note says what is waited for
 MANY = 1_000_000
@@ -51,41 +48,36 @@ class _Running:
     job: Job
     stream: Any  # of what its worker sends
     given: Given
-    source: list[Any]  # pieces of files that all processes of the trial need
+    start: float
     ranks: Ranks | None = None
     began: bool = False
     fraction: float = 0.0
-    deaths: int = 0
 
 
 class Ray:
     """The executor on a Ray cluster."""
 
     def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
-        location = TaskLocation.of(task)
-        assert location is not None
         self._ray = require("ray", "Ray", "ray")
-        self._task, self._store, self._tools, self._preload = task, store, tools, preload
-        self._driver, self._incoming = DriverStore(task, store), Incoming(store)
-        self._sent, self._folder = SentTask.of(task, location), task_folder(location)
+        self._task, self._store, self._tools, self._preload = task, store, tools, tuple(preload)
+        self._sent = SentTask.of(task)
         self._cpus, self._gpus = tools.options.get("cpus", 1.0), tools.options.get("gpus", 0.0)
         self._running: dict[str, _Running] = {}
         self._ended: list[tuple[str, Event]] = []
+        self._deaths = collections.Counter[str]()  # of the workers of each trial
         self._groups: list[Any] = []  # placement groups that are free
         self._asked, self._room = -CAPACITY_AGE, 0
         self._waiting: float | None = None  # since when no training runs, while some could
         address = tools.options.get("address") or os.environ.get("RAY_ADDRESS") or "local"
-        connect(self._ray, address, self._folder)
+        connect(self._ray, address)
         try:
-            check_open_files(tools.workers, each=2)  # the claim, and the connection to the worker
             self._check_room(address)
             self._remote = self._ray.remote(
                 num_cpus=self._cpus,
                 num_gpus=self._gpus,
                 num_returns="streaming",
-                max_retries=0,  # here: a trial goes on from its checkpoint, and its files must not come twice
+                max_retries=0,  # here: a trial goes on from its checkpoint
                 max_calls=0,  # a worker stays: the trial's process gives back the GPU
-                _generator_backpressure_num_objects=AHEAD,
             )(ray_worker.train)
         except BaseException:
             self._ray.shutdown()
@@ -140,36 +132,30 @@ class Ray:
         return not self._running and not self._ended
 
     def start(self, job: Job) -> None:
-        event = self._driver.take(job)
-        if event is None:
-            self._incoming.discard(job.key)
-            event = self._launch(job)
-        if event is not None:
-            self._ended.append((job.key, event))
-
-    def _launch(self, job: Job, deaths: int = 0) -> Event | None:
-        """Send a trial to the cluster; a reason to stop if that cannot be done."""
         try:
-            self._running[job.key] = self._submit(job, deaths)
+            self._running[job.key] = self._submit(job)
         except self._ray.exceptions.RayError as error:
-            return Event("stop", f"Ray does not take a training: {describe(error)}")
-        except OSError as error:
-            return Event("stop", f"The files of a trial cannot be read in {self._store.path}: {error.strerror}.")
-        return None
+            self._ended.append((job.key, Event("stop", f"Ray does not take a training: {describe(error)}")))
 
-    def _submit(self, job: Job, deaths: int) -> _Running:
-        assignment = Assignment(self._sent, job, self._device, threads=max(1, int(self._cpus)))
-        origin = None if self._folder is None else str(self._folder.origin)
-        given = Given(job.key, pickle.dumps(assignment), tuple(self._preload), origin)
-        source = [self._ray.put(piece) for piece in source_pieces(job, self._store)]
-        files = [self._ray.put(piece) for piece in pieces_for(job, self._store)] + source
+    def _submit(self, job: Job) -> _Running:
+        given = Given(
+            self._sent,
+            job,
+            str(self._store.path),
+            dataclasses.replace(self._tools, executor="processes", workers=1, options={}),
+            max(1, int(self._cpus)),
+            self._preload,
+            os.getcwd(),
+            _folder_of(self._sent.location.module),
+            self._store.joined,
+        )
         if self._task.ranks == 1:
-            return _Running(job, self._remote.remote(given, files), given, source, deaths=deaths)
+            return _Running(job, self._remote.remote(given), given, time.time())
         group = self._groups.pop() if self._groups else None
         ranks = Ranks(self._ray, self._task.ranks, self._wanted, group)
         first = given._replace(environment=ranks.environment(0))
-        stream = self._remote.options(**ranks.options(0)).remote(first, files)
-        return _Running(job, stream, given, source, ranks, deaths=deaths)
+        stream = self._remote.options(**ranks.options(0)).remote(first)
+        return _Running(job, stream, given, time.time(), ranks)
 
     def events(self) -> Iterator[tuple[str, Event]]:
         ended, self._ended = self._ended, []
@@ -216,7 +202,6 @@ class Ray:
             return
         if event.kind != "beat":
             del self._running[running.job.key]
-            self._driver.release(running.job.key)
             self._leave(running.ranks, event)
         yield running.job.key, event
 
@@ -227,13 +212,24 @@ class Ray:
         elif ranks is not None:
             ranks.stop()
 
-    def _cancel(self, running: _Running) -> None:
-        """End a trial's processes, and their workers."""
-        with contextlib.suppress(Exception):
-            self._ray.cancel(running.stream, force=True)
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            if running.ranks is not None:
-                running.ranks.stop()
+    def _receive(self, running: _Running) -> Event | None:
+        """Take the next message of a trial; the event that it amounts to, if any."""
+        try:
+            message = self._ray.get(next(running.stream))
+        except StopIteration:
+            return self._restart(running, "its stream ended early")
+        except self._ray.exceptions.RayError as error:
+            return self._answer(running, error)
+        running.began = True
+        if isinstance(message, Meeting):
+            assert running.ranks is not None
+            running.ranks.start_others(running.given, message)
+        if not isinstance(message, Event):
+            return None
+        if message.kind == "beat":
+            step, total, _ = message.content
+            running.fraction = step / total if total else 1.0
+        return message
 
     def _check_ranks(self, running: _Running) -> Event | None:
         """What to do if another process of a trial has failed, and the first one has not noticed."""
@@ -242,65 +238,16 @@ class Ray:
             case None:
                 return None
             case str(text):
-                return self._driver.record_death(running.job, "ProcessDied", text, running.fraction, self._device)
+                self._cancel(running)  # first: it has the trial
+                return self._record_death(running, "ProcessDied", text)
             case error:
                 return self._answer(running, error)
-
-    def _receive(self, running: _Running) -> Event | None:
-        """Take the next message of a trial; the event that it amounts to, if any."""
-        key = running.job.key
-        try:
-            message = self._ray.get(next(running.stream))
-        except StopIteration:
-            return self._restart(running, "its stream ended early")
-        except self._ray.exceptions.RayError as error:
-            return self._answer(running, error)
-        try:
-            match message:
-                case Began():
-                    running.began = True
-                case ray_worker.Meeting() as meeting:
-                    assert running.ranks is not None
-                    running.ranks.start_others(running.given, running.source, meeting)
-                case Piece() as piece:
-                    self._incoming.write(key, piece)
-                case Batch() as batch:
-                    others = self._incoming.place(key, batch)
-                    return None if batch.last is None else self._end(running, batch.last, others)
-                case Packed(content):
-                    event: Event = pickle.loads(content)
-                    step, total, _ = event.content
-                    running.fraction = step / total if total else 1.0
-                    return event
-        except OSError as error:
-            return Event("stop", f"The files of a trial cannot be written to {self._store.path}: {error.strerror}.")
-        return None
-
-    def _end(self, running: _Running, last: Packed | Died, others: list[Path]) -> Event:
-        """Record a trial whose files are in place, and remove others that it had.
-
-        The checkpoint of a training that is done goes after the record: if this process is killed in between, the
-        trial goes on from it. Of a process that died the files are as it left them, and its record counts on that.
-        """
-        if isinstance(last, Died):
-            _remove(others)
-            return self._driver.record_death(running.job, "ProcessDied", last.message, running.fraction, self._device)
-        event: Event = pickle.loads(last.content)
-        if event.kind == "end":
-            event = self._driver.record(_with_others(event.content, running.ranks))
-        if event.kind == "end":
-            _remove(others)
-        return event
-
-    @property
-    def _device(self) -> str:
-        return self._tools.devices[0]
 
     def _answer(self, running: _Running, error: Any) -> Event | None:
         """What to do after an error of Ray's: stop where it would come again, else start the trial again."""
         wrong = self._ray.exceptions
         if isinstance(error, wrong.RuntimeEnvSetupError):
-            return Event("stop", f"The files of the task could not be sent to a worker: {first_line(error)}")
+            return Event("stop", f"Ray could not set up a worker: {describe(error)}")
         cause = error.cause if isinstance(error, wrong.RayTaskError) else None
         if cause is None or isinstance(cause, wrong.RayError | OSError):  # its machine has failed, or has no space
             return self._restart(running, describe(error))
@@ -310,31 +257,49 @@ class Ray:
 
     def _restart(self, running: _Running, why: str) -> Event | None:
         """Start a trial again whose worker or node died, from its last checkpoint; the last time, record it."""
-        running.deaths += 1
-        self._incoming.discard(running.job.key)
-        if running.deaths > RETRIES:
-            text = f"The trial's worker died {running.deaths} times, the last time because: {why}"
-            return self._driver.record_death(running.job, "WorkerDied", text, running.fraction, self._device)
+        key = running.job.key
+        self._deaths[key] += 1
         self._cancel(running)
-        return self._launch(running.job, running.deaths)
+        if self._deaths[key] > RETRIES:
+            text = f"The trial's worker died {self._deaths[key]} times, the last time because: {why}"
+            return self._record_death(running, "WorkerDied", text)
+        del self._running[key]
+        self.start(running.job)
+        return None
+
+    def _record_death(self, running: _Running, kind: str, message: str) -> Event:
+        return record_death(
+            self._task.name,
+            running.job,
+            self._store,
+            kind=kind,
+            message=message,
+            start=running.start,
+            fraction=running.fraction,
+            device=self._tools.devices[0],
+        )
+
+    def _cancel(self, running: _Running) -> None:
+        """End a trial's processes, and their workers."""
+        with contextlib.suppress(Exception):
+            self._ray.cancel(running.stream, force=True)
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            if running.ranks is not None:
+                running.ranks.stop()
 
     def stop(self) -> None:
-        for running in self._running.values():
-            self._cancel(running)
+        with contextlib.suppress(Exception):  # of a cluster that has gone
+            streams = [running.stream for running in self._running.values()]
+            for stream in streams:
+                self._ray.cancel(stream)  # so that it keeps the state of its training
+            self._ray.wait([stream.completed() for stream in streams], num_returns=len(streams), timeout=LEAVE)
         self._ray.shutdown()  # which ends what still runs for this driver, and a cluster that was started for it
-        for key in self._running:
-            self._incoming.discard(key)
-        self._driver.close()
 
 
-def _with_others(record: Record, ranks: Ranks | None) -> Record:
-    """The record; of a failure, with what the other processes of the trial said."""
-    if ranks is None or record.status != "failed" or record.error is None:
-        return record
-    error = {**record.error, "message": record.error["message"] + ranks.last_words()}
-    return dataclasses.replace(record, error=error)
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for path in files:
-        path.unlink(missing_ok=True)
+def _folder_of(module: str) -> str | None:
+    """The folder from which a module is imported, unless it is installed."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not identity.is_own(Path(file)):
+        return None
+    depth = module.count(".") + (Path(file).name == "__init__.py")
+    return str(Path(file).absolute().parents[depth])

@@ -5,31 +5,25 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainonce.errors import StoppedError
 
-if TYPE_CHECKING:
-    from trainonce.study.executors.task_folder import TaskFolder
-
 TOKEN = "A cluster that asks for a token needs RAY_AUTH_MODE=token here, too."  # of which Ray says nothing itself
-STORE = 200 << 20  # bytes of the object store of a cluster that is started here: pieces of files pass through it
+STORE = 100 << 20  # bytes of the object store of a cluster that is started here
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # in a job of 'ray job submit' the task's files travel, and not the job's
 }
 
 
-def connect(ray: Any, address: str, folder: TaskFolder | None) -> None:
-    """Connect this process; the files of the task go to the workers."""
+def connect(ray: Any, address: str) -> None:
+    """Connect this process."""
     if ray.is_initialized():
         raise ValueError(
-            "Ray is connected already in this process, and the files of the task travel when it connects: call "
-            "ray.shutdown() first, and name the cluster with address."
+            "Ray is connected already in this process, and disconnects when the study ends: call ray.shutdown() first, "
+            "and name the cluster with address."
         )
     if address.startswith("ray://"):
         raise ValueError(
@@ -45,11 +39,7 @@ def connect(ray: Any, address: str, folder: TaskFolder | None) -> None:
 
         given |= {"num_cpus": cores(), "object_store_memory": STORE, "include_dashboard": False}
     try:
-        with tempfile.TemporaryDirectory(prefix="trainonce-task-") as place:
-            if folder is not None:
-                folder.copy(Path(place))
-                given["runtime_env"] = {"working_dir": place}
-            _init(ray, given)
+        _init(ray, given)
     except BaseException:
         ray.shutdown()
         raise

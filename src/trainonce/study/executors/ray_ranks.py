@@ -6,17 +6,13 @@ reached; then the others are started with the variables that torchrun would set.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study.executors import ray_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trainonce.study.executors.ray_worker import Meeting
-    from trainonce.study.executors.trial_process import Given
+    from trainonce.study.executors.ray_worker import Given, Meeting
 
 GRACE = 10.0  # seconds that the first process has to notice that another has failed
 
@@ -44,12 +40,12 @@ class Ranks:
         """What torchrun would set. Ray shows each process its own GPUs alone, so each is the first one there."""
         return {"WORLD_SIZE": str(self._size), "RANK": str(rank), "LOCAL_RANK": "0"}
 
-    def start_others(self, given: Given, files: Sequence[Any], meeting: Meeting) -> None:
+    def start_others(self, given: Given, meeting: Meeting) -> None:
         amounts = {"num_cpus": self._wanted.get("CPU", 0), "num_gpus": self._wanted.get("GPU", 0)}
         remote = self._ray.remote(max_retries=0, max_calls=0, **amounts)(ray_worker.follow)
         for rank in range(1, self._size):
             there = given._replace(environment={**self.environment(rank), **meeting.environment})
-            self._others.append(remote.options(**self.options(rank)).remote(there, files))
+            self._others.append(remote.options(**self.options(rank)).remote(there))
 
     def failure(self) -> str | Exception | None:
         """What went wrong in another process, a while after it did; an error if its worker has failed."""
@@ -66,21 +62,6 @@ class Ranks:
         if self._failure is not None and time.monotonic() > self._failure[0]:
             return self._failure[1]
         return None
-
-    def last_words(self) -> str:
-        """What another process said when it failed, now that the first one has failed, too; nothing if none did."""
-        known = f" Another process of the trial: {self._failure[1]}" if self._failure else ""
-        for reference in self._ended(timeout=3.0):
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                if text := self._ray.get(reference):
-                    return f" Another process of the trial: {text}"
-        return known
-
-    def _ended(self, timeout: float = 0) -> list[Any]:
-        if not self._others:
-            return []
-        ended, self._others = self._ray.wait(self._others, num_returns=len(self._others), timeout=timeout)
-        return list(ended)
 
     def stop(self) -> None:
         """End all processes, and their workers."""

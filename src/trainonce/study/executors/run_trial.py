@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import shutil
 import time
@@ -16,6 +17,7 @@ from trainonce.errors import InputError, TerminatedError
 from trainonce.random_states import seed_everything
 from trainonce.study import layout, loop, torchrun
 from trainonce.study.executors.base import Event, Job
+from trainonce.study.executors.deaths import hear_others
 from trainonce.study.record import UNKNOWN, Record, Status, versions
 from trainonce.study.trial import Trial, check_metrics
 
@@ -42,14 +44,14 @@ def run(task: Task, job: Job, store: Store, device: str, notify: Notify | None =
             record = train(task, job, store.folder(job.key), source, device, notify)
         except InputError as error:
             return Event("stop", str(error))
+        if torchrun.world_size() > 1 and record.error is not None:
+            said = hear_others(store.log(job.key))
+            record = dataclasses.replace(record, error={**record.error, "message": record.error["message"] + said})
         try:
             store.append(record)
         except OSError as error:
             return Event("stop", f"{error.strerror}.")
         forget(record, store.folder(job.key))
-        if record.status == "failed" and torchrun.world_size() > 1:
-            message = (record.error or {})["message"]
-            return Event("stop", f"The trial failed, and with it those of the other processes: {message}")
         return Event("end", record)
 
 

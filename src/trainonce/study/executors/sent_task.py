@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.study import identity
-from trainonce.study.executors.task_location import MissingTaskError
+from trainonce.study.executors.task_location import MissingTaskError, TaskLocation
 from trainonce.study.task import settings_of
 from trainonce.text import quoted
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from trainonce.study.executors.task_location import TaskLocation
     from trainonce.study.task import Task
 
 
@@ -36,21 +33,16 @@ class SentTask:
     known: Mapping[str, Any]  # of files, so that a worker parses only those that were changed
 
     @classmethod
-    def of(cls, task: Task, location: TaskLocation) -> Self:
+    def of(cls, task: Task) -> Self:
+        """Return the task to send; it must be in a file or a module."""
+        location = TaskLocation.of(task)
+        assert location is not None
         return cls(location, task.name, _pickle_settings(task), task.parts, dict(identity.KNOWN))
 
     @property
     def identity(self) -> str:
         """The identity of the task that was sent."""
         return identity.digest(self.parts)
-
-    def move(self, origin: Path, place: Path) -> SentTask:
-        """Return the same for a machine where the files of the folder ``origin`` lie in ``place``."""
-        path = Path(os.path.abspath(self.location.file or ""))
-        if self.location.file is None or not path.is_relative_to(origin):
-            return self
-        location = dataclasses.replace(self.location, file=str(place / path.relative_to(origin)))
-        return dataclasses.replace(self, location=location)
 
     def load(self) -> Task:
         """Return the task in this process; raise :class:`OtherTaskError` if it is not the one that was sent."""

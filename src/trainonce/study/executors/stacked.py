@@ -14,10 +14,11 @@ from trainonce.errors import InputError
 from trainonce.history import History
 from trainonce.study import layout
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.driver_store import DriverStore
+from trainonce.study.executors.claims import Claims
 from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.processes import Processes
 from trainonce.study.executors.run_trial import clear, device_name, warnings_of
+from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.study.record import Record, versions
 from trainonce.study.stacked import reasons
@@ -47,9 +48,11 @@ class Stacked:
 
     def __init__(self, task: Task, store: Store, tools: Tools, preload: list[str]) -> None:
         self._task, self._store, self._device = task, store, tools.devices[0]
-        self._driver = DriverStore(task, store)
-        alone = InProcess if TaskLocation.of(task) is None or tools.workers == 0 else Processes
-        self._others: Executor = alone(task, store, tools, preload)
+        self._claims = Claims(store)
+        alone = TaskLocation.of(task) is None or tools.workers == 0
+        self._others: Executor = (
+            InProcess(task, store, tools) if alone else Processes(SentTask.of(task), store, tools, preload)
+        )
         self._jobs: list[Job] = []
         self._waiting: list[Job] = []  # for the other executor
         self._notes: list[str] = []
@@ -92,7 +95,7 @@ class Stacked:
 
     def stop(self) -> None:
         self._jobs, self._waiting = [], []
-        self._driver.close()
+        self._claims.close()
         self._others.stop()
 
     # Stacks
@@ -101,7 +104,7 @@ class Stacked:
         jobs, self._jobs = self._jobs, []
         mine = []
         for job in jobs:
-            event = self._driver.take(job)
+            event = self._claims.take(job)
             if event is None:
                 mine.append(job)
             else:
@@ -129,9 +132,9 @@ class Stacked:
 
     def _release(self, jobs: Iterable[Job], error: Exception) -> None:
         """Let the other executor have what has not ended of some trials, and say why."""
-        left = [job for job in jobs if self._driver.holds(job.key)]
+        left = [job for job in jobs if self._claims.holds(job.key)]
         for job in left:
-            self._driver.release(job.key)
+            self._claims.release(job.key)
         self._leave(left, reasons.of_error(error))
 
     def _train(self, block: Block) -> Iterator[tuple[str, Event]]:
@@ -153,7 +156,7 @@ class Stacked:
             except OSError as error:  # of a full disk, which is no reason to train again
                 yield job.key, Event("stop", f"{self._store.folder(job.key)} could not be written: {error.strerror}.")
                 return
-            yield job.key, self._driver.record(record)
+            yield job.key, self._claims.record(record)
 
     def _record(self, job: Job, outcome: Outcome, seconds: float) -> Record:
         """Write the history of a trial and return its record."""

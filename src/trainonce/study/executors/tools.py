@@ -13,6 +13,7 @@ from trainonce.study.executors.in_process import InProcess
 from trainonce.study.executors.options import CONCURRENT, TAKES, check_options
 from trainonce.study.executors.processes import Processes
 from trainonce.study.executors.ray import Ray
+from trainonce.study.executors.sent_task import SentTask
 from trainonce.study.executors.stacked import Stacked
 from trainonce.study.executors.task_location import TaskLocation
 from trainonce.text import did_you_mean, quoted
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 #: Every executor by name: what makes it from a task, a store, the tools and the modules that trials will import.
 EXECUTORS: dict[str, Callable[[Task, Store, Tools, list[str]], Executor]] = {
     "in-process": InProcess,
-    "processes": Processes,
+    "processes": lambda task, *given: Processes(SentTask.of(task), *given),
     "stacked": Stacked,
     "ray": Ray,
 }

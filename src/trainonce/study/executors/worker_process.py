@@ -6,13 +6,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from trainonce.errors import TerminatedError
-from trainonce.study import loop
+from trainonce.study import loop, torchrun
 from trainonce.study.executors.base import Event, Job
 from trainonce.study.executors.parent_watch import end_with_parent
 from trainonce.study.executors.run_trial import run
@@ -20,6 +21,7 @@ from trainonce.study.executors.sent_task import OtherTaskError
 from trainonce.study.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from multiprocessing.connection import Connection
     from pathlib import Path
 
@@ -33,38 +35,67 @@ def is_worker() -> bool:
     return multiprocessing.current_process().name.startswith(NAME)
 
 
-def main(
-    sent: SentTask,
-    job: Job,
-    path: str,
-    device: str,
-    threads: int,
-    pipe: Connection,
-) -> None:
-    """Run one trial of the store at ``path``, and send its events through the pipe."""
+class Given(NamedTuple):
+    """What a worker process is given."""
+
+    sent: SentTask
+    job: Job
+    path: str  # of the store
+    device: str
+    threads: int
+    environment: Mapping[str, str] = {}  # variables to set for the trial
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes: the trial's log, or for another process of the trial than the first a file beside."""
+        rank = self.environment.get("RANK", "0")
+        log = Store(self.path).log(self.job.key)
+        return log if rank == "0" else log.with_suffix(f".{rank}.txt")
+
+
+def main(given: Given, pipe: Connection) -> None:
+    """Run one trial, or the part of it that is for this process, and send its events through the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
     signal.signal(signal.SIGTERM, _end)  # by which the parent ends it; the fork server ignores it
     end_with_parent()  # a trial whose study was killed would go on unseen, and keep its device
-    torch.set_num_threads(threads)
-    store = Store(path)
+    os.environ.update(given.environment)
+    torch.set_num_threads(given.threads)
 
     def send(event: Event) -> None:
         with contextlib.suppress(OSError):
             pipe.send(event)
 
-    redirect_output(store.log(job.key))
+    _redirect_output(given.log)
+    device = given.device
+    if "RANK" in given.environment:  # the group is left as it is: a process that has failed would wait for the others
+        device = torchrun.process_group(device).__enter__() or device
     try:
-        task = sent.load()
+        task = given.sent.load()
     except OtherTaskError as error:
         send(Event("stop", str(error)))
+    except Exception as error:
+        send(Event("stop", _describe_loading(given.sent.name, error)))
     else:
+        store, job = Store(given.path), given.job
         try:
-            send(run(task, job, store, device, notify=lambda *progress: send(Event("beat", progress))))
+            if torchrun.is_first():
+                event = run(task, job, store, device, notify=lambda *progress: send(Event("beat", progress)))
+                torchrun.dismiss()
+                send(event)
+            else:
+                torchrun.follow(task, device)
         except TerminatedError:
             _die()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads or processes the task has left behind
+
+
+def _describe_loading(name: str, error: Exception) -> str:
+    return (
+        f"The task {name!r} cannot be loaded on {socket.gethostname()}: {type(error).__name__}: {error}. Put its files "
+        "where all machines see them, and install what it imports on each."
+    )
 
 
 def _end(*_: object) -> None:
@@ -78,7 +109,7 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def redirect_output(path: Path) -> None:
+def _redirect_output(path: Path) -> None:
     """Write what the task prints to its log and not into the study's display."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()

@@ -37,6 +37,7 @@ class Store:
         self.trials, self.manifest, self.claims = (
             self.path / name for name in (layout.RECORDS, layout.MANIFEST, layout.CLAIMS)
         )
+        self.joined = ""
         self._read: tuple[tuple[Record, ...], lines.Position] = (), lines.START
         if not writable:
             return
@@ -133,9 +134,11 @@ class Store:
 
     # Who runs what
 
-    def join(self, tell: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-        """Be one of the workers of the study during the block: see :mod:`.workers`."""
-        return workers.join(self.path / layout.WORKERS, lambda: self._locked(WORKERS_BYTE), tell)
+    @contextlib.contextmanager
+    def join(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Be one of the workers of the study during the block: see :mod:`.workers`. ``joined`` names its file."""
+        with workers.join(self.path / layout.WORKERS, lambda: self._locked(WORKERS_BYTE), tell) as self.joined:
+            yield
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[bool]:

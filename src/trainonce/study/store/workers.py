@@ -34,8 +34,10 @@ def host() -> str:
 @contextlib.contextmanager
 def join(
     folder: Path, turn: Callable[[], contextlib.AbstractContextManager[object]], tell: Callable[[str], None]
-) -> Iterator[None]:
+) -> Iterator[str]:
     """Be a worker of the study during the block; raise if one on another machine is not kept out by its locks.
+
+    Gives the name of this worker's file.
 
     :param folder: Of the workers' files.
     :param turn: Locks the folder. Who tries a lock holds it for a moment, and must not be taken for a worker.
@@ -48,7 +50,7 @@ def join(
             file = stack.enter_context(_locked_file(folder, name))
         stack.enter_context(_touched(file))
         _check_others(folder, name, turn, tell)
-        yield
+        yield name
 
 
 @contextlib.contextmanager
@@ -99,8 +101,8 @@ def _check_others(
                 if touched != before and not are_seen and _host_of(name) != host():
                     raise OSError(
                         f"A worker on {_host_of(name)} has locked {folder / name}, and {host()} does not see the lock: "
-                        "this file system has no locks across machines. Use one machine for this study, or "
-                        "--executor ray."
+                        "this file system has no locks across machines. Use one machine for this study, or a folder "
+                        "on one that has, such as NFS."
                     )
                 if are_seen or _host_of(name) == host() or now - found >= WATCH:
                     (folder / name).unlink(missing_ok=True)
