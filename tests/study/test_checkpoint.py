@@ -14,7 +14,6 @@ from _tasks import TERMS
 from trainonce.study import Trial, checkpoint, task
 from trainonce.study.checkpoint import kinds, read_checkpoint, read_spent
 from trainonce.study.layout import CHECKPOINT, CURVES, HISTORY, SPENT
-from trainonce.study.rules import Rule
 
 
 @task(terms=TERMS, metric="error", direction="minimize")
@@ -162,12 +161,6 @@ def test_a_trial_that_could_not_go_on_fails_at_its_first_checkpoint(tmp_path, ca
     assert record.status == "failed"
     assert record.error["message"].startswith('trial.loop cannot keep state["1"]["rng"][1], of type numpy.ndarray')
     assert record.fraction == pytest.approx(4 / 12, abs=1e-3)
-
-
-def test_methods_that_start_anew_keep_nothing(tmp_path):
-    pytest.importorskip("torchjd")
-    attached(tmp_path, Rule("dwa")).save({"numpy": np.zeros(1)})
-    assert read_checkpoint(tmp_path) is None
 
 
 # What it has cost

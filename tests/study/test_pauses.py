@@ -27,14 +27,15 @@ from trainonce.study.trial import Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.health.HealthWarning")
 
-RULES = ["yoto", "yoto(lr=model)", "balance", "balance(travel=0)", "uniform", "uw", "imtl-l", "geometric"]
+PEERS = ["uw", "imtl-l", "geometric", "dwa(epoch=7)", "famo", "random-weights"]
+RULES = ["yoto", "yoto(lr=model)", "balance", "balance(travel=0)", "uniform", *PEERS]
 TASKS = ["digits", "distillation", "burgers"]
 PARTS = sorted(random.Random(29).uniform(0.05, 0.95) for _ in range(3))
 
 
 def run(made, plan, folder, parts=()):
     """Train to each part and to the end, with other random numbers drawn in between; return the last record."""
-    if plan in ("uw", "imtl-l", "geometric"):
+    if plan in PEERS:
         pytest.importorskip("torchjd")
     (rule,) = parse(plan, made).rules
     for part in (*parts, 1.0):
@@ -196,14 +197,6 @@ def test_a_task_without_a_loop_trains_under_every_plan_that_does_not_pause(tmp_p
     with pytest.raises(Exception, match=r"pauses its trainings, and the task 'plain' trains without trial\.loop"):
         study(tmp_path / "b", plain, plans=["sha(9)"], seeds=2).run(workers=0, show=False)
     assert records(tmp_path / "b") == []
-
-
-def test_rules_whose_state_does_not_say_all_are_not_paused(tmp_path):
-    pytest.importorskip("torchjd")
-    (rule,) = parse("dwa", everything).rules
-    with pytest.raises(InputError, match="rule 'dwa' cannot go on after a pause"):
-        train(everything, Job("k", 0, rule, until=0.5), tmp_path, None, "cpu")
-    assert train(everything, Job("k", 0, rule), tmp_path, None, "cpu").status == "done"
 
 
 def test_a_step_after_the_pause_is_an_error(tmp_path):

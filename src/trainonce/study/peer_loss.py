@@ -6,6 +6,7 @@ of a call: FAMO the losses after the step, DWA the epochs. The training loop kno
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,6 +59,7 @@ class PeerLoss(LossWeighting):
         self._factor = torch.ones(())
         self._draws = self.method == "Random"
         self._random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
+        self.memory = _Memory(scalarizer, self._random)
 
     def join(self, optimizer: Optimizer) -> None:
         """Give what TorchJD trains parameter groups of its own, without weight decay."""
@@ -111,3 +113,27 @@ class PeerLoss(LossWeighting):
         self.steps += 1
         if self.steps % self.epoch == 0 and hasattr(self.scalarizer, "step"):
             self.scalarizer.step()
+
+
+class _Memory(torch.nn.Module):
+    """What a scalarizer keeps besides parameters and buffers, FAMO's optimizer too, and where its draws stand."""
+
+    def __init__(self, scalarizer: torch.nn.Module, random: torch.Generator) -> None:
+        super().__init__()
+        self._of = (scalarizer, random)  # in a tuple, so that it is no module of this one
+
+    def get_extra_state(self) -> dict[str, Any]:
+        scalarizer, random = self._of
+        own = {name: value for name, value in vars(scalarizer).items() if name not in vars(torch.nn.Module())}
+        kept = {k: v.state_dict() if isinstance(v, torch.optim.Optimizer) else v for k, v in own.items()}
+        return {"kept": copy.deepcopy(kept), "random": random.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        scalarizer, random = self._of
+        for name, value in copy.deepcopy(state["kept"]).items():
+            if isinstance(value, dict) and "param_groups" in value:
+                optimizer = torch.optim.Adam(scalarizer.parameters())
+                optimizer.load_state_dict(value)
+                value = optimizer
+            setattr(scalarizer, name, value)
+        random.set_state(state["random"].cpu())

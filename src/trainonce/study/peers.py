@@ -38,9 +38,6 @@ LEFT_OUT = {
     "STCH": "its smoothing and reference point are in the losses' units, so they would have to be searched too",
 }
 
-#: Those that keep more than their state_dict holds, so that an interrupted trial starts anew.
-NOT_RESUMABLE = ("dwa", "famo", "random-weights")
-
 EPOCHS = 20  # of DWA in a training, where no epoch is given
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainonce.errors import InputError
-from trainonce.study import layout, peers, rule_classes
+from trainonce.study import layout, rule_classes
 from trainonce.study.peers import PEERS
 from trainonce.text import is_number, quoted
 
@@ -90,11 +90,6 @@ class Rule:
     def aligns(self) -> bool:
         """Whether a validation loss moves it."""
         return self.name == "BalancedLoss" and self.settings.get("travel") != 0
-
-    @property
-    def resumable(self) -> bool:
-        """Whether its state says all about it; otherwise an interrupted trial starts anew."""
-        return self.name not in peers.NOT_RESUMABLE
 
     @property
     def coefficients(self) -> tuple[float, ...]:

@@ -186,13 +186,7 @@ class Trial:
         for name, own in {"optimizer": self._optimizer, "criterion": self._criterion}.items():
             if id(own) not in given:
                 content[f"trial.{name}"] = own
-        if self._rule.resumable:
-            check_complete(content.values(), self._optimizer, self._criterion.parameters())
-        elif self.until < 1:
-            raise InputError(
-                f"The rule {self._rule.plan!r} cannot go on after a pause, since its state does not say all about it. "
-                "Compare it by a plan that does not pause."
-            )
+        check_complete(content.values(), self._optimizer, self._criterion.parameters())
         restored, self._restored = self._restored, None
         self._loop = Loop(self, content, total, self.until, restored, self._save)
         return self._loop
@@ -222,7 +216,7 @@ class Trial:
 
     def _save(self, iteration: int, state: Mapping[str, Any], random: Sequence[Mapping[str, Any]]) -> None:
         """Write a checkpoint; the first, and those with entries of other types, are loaded back before they count."""
-        if not self._rule.resumable or not torchrun.is_first():
+        if not torchrun.is_first():
             return
         assert self.history is not None
         assert self.total is not None
