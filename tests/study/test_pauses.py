@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from _runs import records, study
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
 
 from trainonce import random_states
 from trainonce.errors import InputError
@@ -22,6 +22,7 @@ from trainonce.recipes import load
 from trainonce.study import layout, task
 from trainonce.study.executors.base import Job
 from trainonce.study.executors.run_trial import forget, train
+from trainonce.study.loop import Batches
 from trainonce.study.plans import parse
 from trainonce.study.trial import Trial
 
@@ -148,6 +149,24 @@ def accumulating(trial, *, steps=10, micro=3):
     return {"validation/error": values[0], "test/error": values[1], "last": values[2]}
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_sampler_with_a_generator_of_its_own_finds_its_place(nested, tmp_path):
+    def batches():
+        drawn = RandomSampler(range(20), generator=torch.Generator().manual_seed(random.randrange(1000)))
+        sampler = BatchSampler(drawn, 5, False) if nested else None
+        how = {"batch_sampler": sampler} if nested else {"sampler": drawn, "batch_size": 5}
+        return Batches(DataLoader(range(20), **how), seed=3)
+
+    whole = batches()
+    expected = [next(whole).tolist() for _ in range(12)]
+    first, second = batches(), batches()
+    for _ in range(6):
+        next(first)
+    second.load_state_dict(first.state_dict())
+    assert [next(second).tolist() for _ in range(6)] == expected[6:]
+    assert expected[:4] != expected[4:8]
+
+
 def test_a_training_that_accumulates_pauses_between_two_steps_of_its_optimizer(tmp_path):
     whole = run(accumulating, "yoto", tmp_path / "a")
     parts = run(accumulating, "yoto", tmp_path / "b", (0.1, 0.4, 0.7))
@@ -258,7 +277,9 @@ def test_a_training_that_failed_goes_on_from_its_last_snapshot(plan, fail_at, tm
     assert not (made.store.folder(done.key) / layout.CHECKPOINT).exists()
 
 
-def test_sigterm_keeps_the_step_it_is_at(tmp_path):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_sigterm_keeps_the_step_it_is_at(workers, tmp_path):
+    """Also where it reaches the processes of a loader, as a scheduler sends it."""
     (tmp_path / "slow.py").write_text(
         textwrap.dedent("""
         import signal
@@ -271,29 +292,31 @@ def test_sigterm_keeps_the_step_it_is_at(tmp_path):
         from trainonce.errors import TerminatedError
         from trainonce.study import loop
         signal.signal(signal.SIGTERM, lambda *_: loop.end_by_signal())
-        rule = parse("yoto", everything).rules[0]
+        made = everything.using(nap=0.2, workers=int(sys.argv[3]))
         print("begun", flush=True)
         try:
-            train(everything.using(nap=0.2), Job("k", 3, rule), Path(sys.argv[2]), None, "cpu")
+            train(made, Job("k", 3, parse("yoto", made).rules[0]), Path(sys.argv[2]), None, "cpu")
         except TerminatedError:
             sys.exit(143)
         """)
     )
     folder = tmp_path / "k"
     process = subprocess.Popen(
-        [sys.executable, str(tmp_path / "slow.py"), os.path.dirname(__file__), str(folder)], stdout=subprocess.PIPE
+        [sys.executable, str(tmp_path / "slow.py"), os.path.dirname(__file__), str(folder), str(workers)],
+        stdout=subprocess.PIPE,
+        process_group=0,
     )
     process.stdout.readline()
     while not (folder / layout.HISTORY).exists():
         time.sleep(0.05)
     time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(20) == 143
     process.stdout.close()
     found = torch.load(folder / layout.CHECKPOINT, weights_only=True)
     assert 0 < found["iteration"] < 12
-    straight = run(everything, "yoto", tmp_path / "a")
-    made = everything.using(nap=0.0)
+    made = everything.using(nap=0.0, workers=workers)
+    straight = run(made, "yoto", tmp_path / "a")
     assert what_counts(run(made, "yoto", folder), folder) == what_counts(straight, tmp_path / "a")
 
 

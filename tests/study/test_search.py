@@ -207,6 +207,9 @@ def test_a_candidate_that_fails_is_left_behind_and_tried_again_by_the_next_run(t
 def test_clean_deletes_what_paused_trainings_kept_and_nothing_else(tmp_path, capsys):
     run(tmp_path, "sha(9)")
     before = Store(tmp_path).read_all()
+    with Store(tmp_path).join(print):
+        assert cli.main(["clean", str(tmp_path)]) == 1
+        assert "is running, and its paused trainings may go on: clean it later." in capsys.readouterr().err
     for said in ("8 snapshots", "0 snapshots"):
         assert cli.main(["clean", str(tmp_path)]) == 0
         assert capsys.readouterr().out.startswith(said)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
+import signal
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 EVERY = 120.0  # seconds between two snapshots
 CPU = torch.device("cpu")
 SHARE = 0.02  # of the time that snapshots may take
+LINGER = 10  # seconds for which the processes of a loader outlive SIGTERM
 TOGETHER = 100  # steps after which several processes look at the clock together
 
 Parts = Sequence[Any] | Mapping[str, Any]
@@ -113,6 +116,9 @@ class Loop(Iterator[int]):
             self.snapshot()
         if leave:
             self.is_over = True
+            for part in self._parts.values():
+                if isinstance(part, Batches):
+                    part.close()
             raise TerminatedError
 
 
@@ -262,6 +268,8 @@ class Batches(Iterator[Any]):
                 "trial.batches cannot find its place in an IterableDataset that draws in this process: use a data set "
                 "with an index, or num_workers of at least 1."
             )
+        if getattr(loader, "num_workers", 0):
+            loader.worker_init_fn = functools.partial(_outlive_sigterm, loader.worker_init_fn)
         self._loader, self._seed = loader, seed
         self.epoch, self._seen = 0, 0
         self._batches: Iterator[Any] | None = None
@@ -297,6 +305,10 @@ class Batches(Iterator[Any]):
         random_states.put_back(before, CPU)
         return itertools.chain(first, batches)
 
+    def close(self) -> None:
+        """End the processes of the loader."""
+        self._batches = None
+
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "seen": self._seen}
 
@@ -305,3 +317,11 @@ class Batches(Iterator[Any]):
         self._batches = self._begin()
         for _ in range(self._seen):
             next(self._batches)
+
+
+def _outlive_sigterm(init: Callable[[int], None] | None, worker: int) -> None:
+    """Let a loader's process live on for a while after SIGTERM, until the training has taken its snapshot."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends it
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(LINGER))
+    if init is not None:
+        init(worker)
