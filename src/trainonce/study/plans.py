@@ -7,7 +7,6 @@ the one list of them. A rule of one's own is a plan, too, named as tasks are: ``
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import itertools
@@ -21,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainonce.study.cost import smaller
 from trainonce.study.peers import LEFT_OUT
-from trainonce.study.rule_classes import parameters, place_name
+from trainonce.study.plan_text import OWN, is_own, name_and_inside, own_name, read, show, split, write
+from trainonce.study.rule_classes import parameters
 from trainonce.study.rules import REGULARIZERS, Control, Rule, fixed, grid, make
 from trainonce.study.search import Search
-from trainonce.text import did_you_mean, exact, is_number, names_error, quoted
+from trainonce.text import did_you_mean, is_number, names_error, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +99,7 @@ def parse(text: str, task: Task) -> Plan:
     >>> [rule.label for rule in plan.rules]
     ['1 : 0.1 : 0.1', '1 : 0.1 : 1', '1 : 1 : 0.1', '1 : 1 : 1']
     """
-    return build(*_read(text), task)
+    return build(*read(text), task)
 
 
 def name_of(text: str) -> str:
@@ -108,64 +108,17 @@ def name_of(text: str) -> str:
     >>> name_of("grid:0.10,1.0"), name_of("uniform")
     ('grid(0.1,1)', 'uniform')
     """
-    return _title(*_read(text))
-
-
-def _read(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """The name of a plan, the settings without a name and those with one."""
-    name, inside = _parts(text)
-    values: list[Any] = []
-    settings: dict[str, Any] = {}
-    for part in split(inside):
-        key, equals, value = part.partition("=")
-        if equals and key.strip() in settings:
-            raise ValueError(f"The plan {name!r} gets the setting {key.strip()!r} twice, in {text!r}. Give it once.")
-        if equals:
-            settings[key.strip()] = _value(value)
-        else:
-            values.append(_value(part))
-    return name, values, settings
-
-
-def _title(name: str, values: Sequence[Any], settings: Mapping[str, Any]) -> str:
-    shown = [_format(v) for v in values] + [f"{k}={_format(v)}" for k, v in settings.items()]
-    name = _own_name(name) if _is_own(name) else name
-    return f"{name}({','.join(shown)})" if shown else name
-
-
-#: The name of a rule of one's own: file.py:Name or package.module:Name.
-OWN = r"[^\s():,=]+\.py:[A-Za-z_]\w*|[A-Za-z_]\w*(?:\.\w+)+:[A-Za-z_]\w*"
-
-
-def _is_own(name: str) -> bool:
-    return re.fullmatch(OWN, name) is not None
-
-
-def _own_name(name: str) -> str:
-    """The name of a rule of one's own as studies know it, without folders."""
-    place, _, rule = name.rpartition(":")
-    return f"{place_name(place)}:{rule}"
-
-
-def _parts(text: str) -> tuple[str, str]:
-    """The name of a plan and its settings, in brackets or after a colon."""
-    found = re.fullmatch(rf"\s*({OWN}|[\w-]+)\s*(?:\((.*)\)|:(.*))?\s*", text, re.DOTALL)
-    if found is None:
-        raise ValueError(
-            "A plan is a name with settings in brackets or after a colon, such as yoto(init=1) or yoto:init=1, or a "
-            f"rule of your own, such as my_rules.py:GradNorm(alpha=1.5); got {text!r}."
-        )
-    return found[1], found[2] or found[3] or ""
+    return write(*read(text))
 
 
 def check_names(texts: Iterable[str]) -> None:
     """Raise if there is no plan of one of the names, which needs no task."""
     for text in texts:
-        _check_name(_parts(text)[0])
+        _check_name(name_and_inside(text)[0])
 
 
 def _check_name(name: str) -> None:
-    if _is_own(name):
+    if is_own(name):
         return
     reason = next((why for scalarizer, why in LEFT_OUT.items() if scalarizer.lower() == name.lower()), None)
     if name not in PLANS and reason is not None:
@@ -177,11 +130,11 @@ def _check_name(name: str) -> None:
 def build(name: str, values: Sequence[Any], settings: Mapping[str, Any], task: Task) -> Plan:
     """The plan with the given settings; raises one sentence about what does not fit."""
     _check_name(name)
-    kind: Kind = "rule" if _is_own(name) else PLANS[name].kind
-    maker = _own(name) if _is_own(name) else PLANS[name].make
+    kind: Kind = "rule" if is_own(name) else PLANS[name].kind
+    maker = _own(name) if is_own(name) else PLANS[name].make
     _check_positional(name, maker, values)
     _check_named(name, maker, settings)
-    title = _title(name, values, settings)
+    title = write(name, values, settings)
     try:
         made = maker(task, *values, **settings)
         if isinstance(made, Search):
@@ -231,21 +184,9 @@ def _looks_like_a_plan(setting: str) -> bool:
     return "=" not in setting.partition("(")[0] and setting.partition("(")[0].strip() in PLANS
 
 
-def split(text: str) -> list[str]:
-    """Split at the commas that are outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
-
-
 def usage(name: str) -> str:
     """How a plan is written."""
-    maker = _own(name) if _is_own(name) else PLANS[name].make
+    maker = _own(name) if is_own(name) else PLANS[name].make
     settings = getattr(maker, "settings", None)
     by_name = ", ".join(f"{setting}=..." for setting in settings()) if settings is not None else "name=number, ..."
     words: dict[Any, str] = {Parameter.VAR_POSITIONAL: "number, ...", Parameter.VAR_KEYWORD: by_name}
@@ -264,7 +205,7 @@ def _check_positional(name: str, maker: Callable[..., Any], values: Sequence[Any
     by_place = sum(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
     if len(values) <= by_place or any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
         return
-    given = ", ".join(map(_format, values))
+    given = ", ".join(map(show, values))
     if not parameters:
         raise ValueError(f"The plan {name!r} takes no settings; got {given}. Write {name}.")
     most = "by name, but for the first" if by_place else "by name alone"
@@ -283,24 +224,6 @@ def _check_named(name: str, maker: Callable[..., Any], settings: Mapping[str, An
     raise ValueError(
         f"The plan {name!r} has no setting {unknown!r}; it has: {quoted(known) or 'none by name'}."
         f"{did_you_mean(unknown, known)}"
-    )
-
-
-def _value(text: str) -> Any:
-    """A setting: a number, several separated by /, or a word."""
-    if _is_own(text.strip()):
-        return text.strip()
-    if "/" in text:
-        return tuple(_value(part) for part in text.split("/"))
-    try:
-        return float(text) if text.strip() in ("inf", "-inf") else ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        return text.strip()
-
-
-def _format(value: Any) -> str:
-    return (
-        "/".join(map(_format, value)) if isinstance(value, tuple) else exact(value) if is_number(value) else str(value)
     )
 
 
@@ -331,7 +254,7 @@ class _RulePlan:
 
 def _own(name: str) -> _RulePlan:
     place = name.rpartition(":")[0]
-    return _RulePlan(_own_name(name), str(Path(place).absolute()) if place.endswith(".py") else place)
+    return _RulePlan(own_name(name), str(Path(place).absolute()) if place.endswith(".py") else place)
 
 
 _yoto, _balance = _RulePlan("CompositeLoss"), _RulePlan("BalancedLoss")
@@ -344,7 +267,7 @@ class _ControlPlan:
         self.last = last
 
     def __call__(self, task: Task, /, *, of: str = "yoto", **settings: Any) -> list[Rule]:
-        maker = _own(of) if _is_own(of) else PLANS[of].make if of in PLANS else None
+        maker = _own(of) if is_own(of) else PLANS[of].make if of in PLANS else None
         if not isinstance(maker, _RulePlan):
             rules = ", ".join(name for name, plan in PLANS.items() if isinstance(plan.make, _RulePlan))
             raise ValueError(
