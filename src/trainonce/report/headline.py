@@ -108,6 +108,7 @@ def _hardly_matter(summary: Summary, rows: Sequence[Row]) -> bool:
 
 
 def _other_rules(summary: Summary, rows: Sequence[Row]) -> list[Row]:
+    """Return every rule that has a result, of those that are not among some rows."""
     rules = [row for row in summary.rows if row.kind in ("rule", "peer") and row.chosen.report]
     return [rule for rule in rules if not any(is_same(rule, row) for row in rows)]
 
@@ -213,7 +214,8 @@ def name_of(summary: Summary, row: Row) -> str:
         points = _points(summary, row.plan, row.kind)
         return f"the best of {row.tried} {points}" if row.tried > 1 else f"the only {points[:-1]}"
     if row.kind == "peer":
-        return f"{PLANS[name].about.partition(' (')[0].partition(',')[0]} ({row.plan})"
+        about = PLANS[name].about if name in PLANS else "the rule"
+        return f"{about.partition(' (')[0].partition(',')[0]} ({row.plan})"
     if row.kind != "rule" or rule is None:
         return "the base term alone" if name == "base" else NAMES.get(name, f"the weights {row.chosen.label}")
     alike = [r for r in summary.rows if r.kind == "rule" and r.chosen.rule and r.chosen.rule.name == rule.name]
@@ -233,6 +235,7 @@ def base_name(plan: str) -> str:
 
 
 def listed(texts: Sequence[str]) -> str:
+    """Return texts in a row: a, b and c."""
     return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
