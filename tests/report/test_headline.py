@@ -279,6 +279,20 @@ def test_what_is_said_is_what_an_independent_test_finds():
     assert seen == set(WORDS)
 
 
+@pytest.mark.parametrize("place", ["uniform", "yoto", "uw", "own"])
+def test_weights_matter_where_one_choice_may_be_better_than_the_search(place):
+    """It is not worse than the grid, and the grid may be worse than it, by more than the margin."""
+    best = {s: 90.0 + v for s, v in enumerate(NOISE)}
+    off = {s: v + 0.5 + 0.64 * e for (s, v), e in zip(best.items(), (1, -1, 1, -1, 0), strict=True)}
+    near = {s: v + 0.05 * np.sin(s) for s, v in best.items()}
+    low, high = stats.ttest_rel(list(off.values()), list(best.values())).confidence_interval(0.95)
+    assert -MARGIN < low < 0 < MARGIN < high
+    planted = {name: [near] for name in ("uniform", "yoto", "uw", "own")}
+    planted["grid"] = [{s: v - 9 for s, v in best.items()}, best, {s: v - 8 for s, v in best.items()}]
+    assert read(planted).startswith("The weights hardly matter here: ")
+    assert read(planted | {place: [off]}).startswith("You need not search here: ")
+
+
 # The order of plans, and several grids
 
 
