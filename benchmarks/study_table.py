@@ -88,8 +88,12 @@ def overview(summaries: Sequence[Summary]) -> str:
     return markdown([[*head, "verdict"], *map(overview_row, summaries)], "lrrrrrl")
 
 
+def first_rule(summary: Summary) -> Row | None:
+    return next((row for row in summary.rows if row.kind == "rule"), None)
+
+
 def overview_row(summary: Summary) -> list[str]:
-    ours, grid, decimals = summary.first_rule, summary.reference, numbers.decimal_places(summary)
+    ours, grid, decimals = first_rule(summary), summary.reference, numbers.decimal_places(summary)
     if ours is None or grid is None:
         raise ValueError(f"The study of {summary.task.name} lacks the paper's rule or a grid.")
     verdict = summary.verdict(ours)
@@ -126,7 +130,7 @@ def main() -> None:
     for path in given.studies:
         with open_study(path) as folder:
             summaries.append(Summary.read(folder))
-    if len(summaries) > 1 and all(s.first_rule and s.reference for s in summaries):
+    if len(summaries) > 1 and all(first_rule(s) and s.reference for s in summaries):
         print(overview(summaries) + "\n")
     for summary in summaries:
         print(f"### {summary.task.name}\n")

@@ -114,11 +114,13 @@ def comparison(summary: Summary) -> str:
         "± is one standard deviation over the seeds." if seeds > 1 else "One seed: there is no standard deviation."
     ]
     if summary.reference is not None:
+        plan, is_set = summary.reference.plan, summary.reference.kind == "set"
+        best = f"the point of {plan} that is best" if is_set else f"in each seed the trial of {plan} that is best"
         notes.append(
-            f"* The reference: the point of {summary.reference.plan} that is best on {task.select}. Differences are to "
-            "the reference, on the same seeds, and positive where the plan is better. Beaten by: how many points of "
-            f"{summary.reference.plan} do better on {task.report}."
+            f"* The reference: {best} on {task.select}. Differences are to the reference, on the same seeds, and "
+            "positive where the plan is better."
         )
+        notes += [f"Beaten by: how many points of {plan} do better on {task.report}."] if is_set else []
     notes.append("Trainings: full trainings per seed, including paused and failed ones; seconds: their time.")
     return (
         markup.table(table.cells(summary), "comparison of the plans", classes, ratios=["ratios"])

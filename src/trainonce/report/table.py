@@ -38,7 +38,8 @@ def text(summary: Summary) -> str:
     >>> print(text(Summary({"task": task, "plans": []}, [])))
     plan  test score  difference [95 %]  beaten by  trainings
     <BLANKLINE>
-    There is no run of a rule: add the plan yoto or balance.
+    Nothing has a result. Equal weights, the paper's rule and a grid were not trained: add the plans
+    uniform, yoto and grid.
     """
     answer = (headline.sentence(summary), headline.evidence(summary), headline.details(summary))
     return "\n\n".join([to_text(summary), *(textwrap.fill(part, 100) for part in answer if part)])
@@ -116,8 +117,9 @@ def notes(summary: Summary) -> list[str]:
     """What stands below the table: the reference, the ratios that rules have found, and what a reader must know."""
     found = []
     if summary.reference is not None:
-        chosen = summary.reference.chosen
-        found.append(f"* the reference: its best point on {summary.task.select}, {chosen.label}; differences are to it")
+        best = "in each seed its best trial" if summary.reference.kind == "search" else "its best point"
+        chosen = "" if summary.reference.kind == "search" else f", {summary.reference.chosen.label}"
+        found.append(f"* the reference: {best} on {summary.task.select}{chosen}; differences are to it")
     found += [
         f"{row.plan} ends with the ratios {name_ratios(row.chosen.ratios, summary.task.terms)}"
         for row in summary.rows
@@ -142,7 +144,7 @@ def other_seeds(summary: Summary) -> list[str]:
 
 
 def too_few_seeds(summary: Summary) -> list[str]:
-    """A sentence for each plan that the headline does not consider."""
+    """A sentence for each plan that is not considered as the best of its kind."""
     return [
         f"{row.plan} has too few seeds in common with the others ({_seeds(row.chosen.report)}) to be the best "
         f"{'single training' if row.kind in SINGLE else 'search'}."

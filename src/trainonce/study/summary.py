@@ -15,7 +15,7 @@ from trainonce.study.intervals import ROUNDING, Interval, paired_interval, verdi
 from trainonce.study.outcomes import Outcome as Outcome
 from trainonce.study.outcomes import best, best_of_each_seed, common_seeds, is_better, outcome
 from trainonce.study.plans import SEARCHES, SINGLE
-from trainonce.study.rules import Rule, key_of, labels, obstacle, read_rule
+from trainonce.study.rules import Rule, fixed, key_of, labels, obstacle, read_rule
 from trainonce.study.search import Search
 from trainonce.study.store import Store
 from trainonce.study.task import Splits
@@ -76,6 +76,13 @@ class Row:
     def lacking(self) -> int:
         """How many of its trials have not been run or have failed."""
         return self.counts.get("missing", 0) + self.counts.get("failed", 0)
+
+    @property
+    def tried(self) -> int:
+        """How many points of a set have an outcome, or how many trials each seed of a search has."""
+        if self.kind == "search":
+            return sum(self.counts.values()) // len(self.seeds)
+        return sum(bool(o.ended) for o in self.outcomes)
 
 
 class Summary:
@@ -147,13 +154,16 @@ class Summary:
     def rows(self) -> tuple[Row, ...]:
         """One row a plan, in the order they were added; plans of which nothing is complete are left out."""
         bare = [row for row in map(self._row, self.plans) if row is not None]
-        reference = _reference(bare)
+        reference = _reference(bare, self.task)
         return tuple(self._compare(row, reference) for row in bare)
 
-    @property
+    @functools.cached_property
     def reference(self) -> Row | None:
-        """What the others are compared with: the best point of the grid, or of the first other set of points."""
-        return _reference(self.rows)
+        """What the others are compared with: the best of the grid, without one of random points, or else of a search.
+
+        Of several grids, or several searches, it is the one that the selecting split prefers.
+        """
+        return _reference(self.rows, self.task)
 
     @functools.cached_property
     def ranked(self) -> tuple[Row, ...]:
@@ -172,9 +182,9 @@ class Summary:
 
     @property
     def anchor(self) -> Row | None:
-        """The row by which the others are ranked: the reference, or else the first of those with the most seeds."""
+        """The row by which the others are ranked: the reference, or else one of those with the most seeds."""
         rows = [row for row in self.rows if row.kind != "sweep" and row.chosen.report]
-        return self.reference or max(rows, key=lambda row: len(row.chosen.report), default=None)
+        return self.reference or max(_in_order(rows), key=lambda row: len(row.chosen.report), default=None)
 
     def has_other_seeds(self, row: Row) -> bool:
         """Whether a row was asked for other seeds than the one by which it is ranked."""
@@ -202,20 +212,36 @@ class Summary:
     @functools.cached_property
     def _single(self) -> tuple[Row | None, tuple[Row, ...]]:
         rows = [row for row in self.rows if row.kind in SINGLE and row.chosen.report]
-        search = self.best_search
-        near = [row for row in rows if search is None or common_seeds(row.chosen, search.chosen)] or rows
+        reference = self.reference
+        near = [row for row in rows if reference is None or common_seeds(row.chosen, reference.chosen)] or rows
         found, others = _prefer(near, self.task)
         return found, (*others, *(row for row in rows if not any(row is other for other in near)))
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The grids, random points and searches that lack trainings: a better choice may be among those."""
+        lacking = {row.plan: row.lacking for row in self.rows}
+        return sorted(p["name"] for p in self.plans if p["kind"] in SEARCHES and lacking.get(p["name"], True))
 
     @property
     def without_result(self) -> tuple[Row, ...]:
         """The plans of which no trial ended with a finite metric."""
         return tuple(row for row in self.rows if row.kind != "sweep" and not row.chosen.report)
 
-    @property
-    def first_rule(self) -> Row | None:
-        """The first plan of a rule that trains once, of this package or one's own."""
-        return next((row for row in self.rows if row.kind == "rule"), None)
+    @functools.cached_property
+    def equal_weights(self) -> Row | None:
+        """The result of equal weights: of the plan that trains them, or of the point of a grid that has them."""
+        rule, kinds = fixed([1.0] * len(self.task.terms)), (*SINGLE, "set")
+        rows = sorted((row for row in _in_order(self.rows) if row.kind in kinds), key=lambda row: row.kind == "set")
+        found = [(row, o) for row in rows for o in row.outcomes if o.rule == rule and o.report]
+        for row, o in found[:1]:
+            missing = {"missing": o.wanted - len(o.ended)}
+            return dataclasses.replace(row, plan="uniform", kind="fixed", outcomes=(o,), chosen=o, counts=missing)
+        return None
+
+    def preferred(self, rows: Sequence[Row]) -> Row | None:
+        """Return the row that the selecting split prefers, of those with enough seeds in common."""
+        return _prefer([row for row in rows if row.chosen.report], self.task)[0]
 
     @property
     def sweeps(self) -> tuple[Row, ...]:
@@ -281,6 +307,8 @@ class Summary:
         if reference is None or row.kind == "sweep":
             return row
         difference = None if row is reference else self.compare(row, reference)
+        if reference.kind == "search":
+            return dataclasses.replace(row, difference=difference)
         shared = any(o.ended & row.chosen.ended for o in reference.outcomes)
         better = sum(is_better(o, row.chosen, self.task.sign) for o in reference.outcomes)
         return dataclasses.replace(row, difference=difference, beaten_by=better if shared else None)
@@ -295,7 +323,7 @@ class Summary:
     @property
     def reference_size(self) -> int:
         """How many points of the reference's plan have an outcome."""
-        return sum(bool(o.ended) for o in self.reference.outcomes) if self.reference else 0
+        return self.reference.tried if self.reference else 0
 
     def compare(self, one: Row, other: Row) -> Interval | None:
         """How much better the one does on the seeds that both have; None if they share none."""
@@ -313,8 +341,7 @@ class Summary:
         other = other or self.reference
         if other is None or row is other:
             return ""
-        interval = row.difference if other is self.reference else self.compare(row, other)
-        said = verdict(interval, self.margin)
+        said = verdict(self.compare(row, other), self.margin)
         return "diverged" if said and (row.chosen.lost or other.chosen.lost) else said
 
     def expected_trainings(self, row: Row) -> float | None:
@@ -344,10 +371,16 @@ def keys_of(plan: Mapping[str, Any], identity: str) -> list[str]:
     return own + [key_of(identity, *needed) for rule in rules for seed in seeds if (needed := rule.needs(seed))]
 
 
-def _reference(rows: Sequence[Row]) -> Row | None:
-    sets = [row for row in rows if row.kind == "set" and row.chosen.report]
+def _reference(rows: Sequence[Row], task: TaskInfo) -> Row | None:
+    searches = [row for row in rows if row.kind in SEARCHES and row.chosen.report]
+    sets = [row for row in searches if row.kind == "set"]
     grids = [row for row in sets if row.plan.startswith("grid")]
-    return next(iter(grids or sets), None)
+    return _prefer(grids or sets or searches, task)[0]
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows by name, so that the order of a study's plans decides nothing."""
+    return sorted(rows, key=lambda row: row.plan)
 
 
 def _prefer(rows: Sequence[Row], task: TaskInfo) -> tuple[Row | None, tuple[Row, ...]]:
@@ -358,6 +391,7 @@ def _prefer(rows: Sequence[Row], task: TaskInfo) -> tuple[Row | None, tuple[Row,
     """
     if not rows:
         return None, ()
+    rows = _in_order(rows)
     most = max(rows, key=lambda row: len(row.chosen.report))
     shared = [common_seeds(row.chosen, most.chosen) for row in rows]
     enough = max(1, min(ENOUGH, statistics.median_high(map(len, shared))))

@@ -45,7 +45,7 @@ def columns(trials: Sequence[TrialRow], terms: Sequence[str]) -> dict[str, list[
         "fraction": [record.fraction for record in records],
         "device": [record.device for record in records],
         "key": [record.key for record in records],
-        "error": [_message(record.error) for record in records],
+        "error": [message(record.error) for record in records],
     }
     metrics = {
         f"metric/{name}" if name in head or name in tail else name: [record.metrics.get(name) for record in records]
@@ -54,7 +54,7 @@ def columns(trials: Sequence[TrialRow], terms: Sequence[str]) -> dict[str, list[
     return head | metrics | tail
 
 
-def _message(error: Mapping[str, str] | None) -> str | None:
+def message(error: Mapping[str, str] | None) -> str | None:
     """Return the error in a line; what is no text in it, such as parts of a file's name, no table could hold."""
     text = None if error is None else f"{error.get('type')}: {error.get('message')}"
     return text and text.encode("utf-8", "replace").decode()

@@ -126,7 +126,7 @@ def expected_best(summary: Summary) -> list[tuple[float, float]]:
     prefers.
     """
     reference = summary.reference
-    if reference is None or not all(o.report for o in reference.outcomes):
+    if reference is None or reference.kind != "set" or not all(o.report for o in reference.outcomes):
         return []
     ordered = sorted(reference.outcomes, key=lambda o: -summary.task.sign * o.select_mean)
     n, means = len(ordered), [o.mean for o in ordered]
