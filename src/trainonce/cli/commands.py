@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING
@@ -50,11 +51,13 @@ def clean(asked: argparse.Namespace) -> int:
     if workers.running(store.path / layout.WORKERS):
         raise Problem(f"The study in {asked.study} is running, and its paused trainings may go on: clean it later.")
     for key, record in store.read().items():
-        path = store.folder(key) / layout.CHECKPOINT
+        path, trainer = (store.folder(key) / name for name in (layout.CHECKPOINT, layout.TRAINER))
         with store.claim(key) as free:
             if free and record.status == "paused" and path.is_file():
-                count, size = count + 1, size + path.stat().st_size
+                files = [path, *(found for found in trainer.rglob("*") if found.is_file())]
+                count, size = count + 1, size + sum(file.stat().st_size for file in files)
                 path.unlink()
+                shutil.rmtree(trainer, ignore_errors=True)
     print(f"{count} snapshot{'s' * (count != 1)} of paused trainings deleted, {size / 1e6:.1f} MB.")
     return 0
 

@@ -1,4 +1,4 @@
-"""Lightning: attach a module's criterion to its optimizer, log it and save it, by a callback."""
+"""Lightning: callbacks that attach a module's criterion, log it and save it, and that pause and resume trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import torch
 
 from trainonce import extras, health
 from trainonce.attachment import attach
+from trainonce.errors import InputError
 from trainonce.integrations import _finding, _schedulers
+from trainonce.integrations._trial import Follower
 from trainonce.weighting import LossWeighting
 
 if TYPE_CHECKING:
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 
     from trainonce.attachment import Attachment, Sync
     from trainonce.history import History
+    from trainonce.study import Trial
 
-__all__ = ["LossWeights"]
+__all__ = ["LossWeights", "TrialCallback"]
 
 
 def _package() -> Any:
@@ -271,6 +274,90 @@ class LossWeights(_package().Callback):  # type: ignore[misc]
                 f"The criterion {self._outside!r} is not registered as a part of the module, so a checkpoint with "
                 "save_weights_only=True would lose it. Make it an attribute of its own, or use nn.ModuleList."
             )
+
+
+class TrialCallback(_package().Callback):  # type: ignore[misc]
+    """Lets a trial that a Lightning Trainer trains pause, survive a kill and go on, as one with ``trial.loop`` does.
+
+    Pass its ``checkpoint`` to ``fit``, and the loader by ``trial.batches``, which goes on within an epoch::
+
+        callback = TrialCallback(trial)
+        trainer = Trainer(max_steps=steps, callbacks=[LossWeights(), callback])
+        trainer.fit(module, trial.batches(loader), ckpt_path=callback.checkpoint)
+
+    The Trainer stops early where the plan pauses; its length, and so that of schedules, stays the full one.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__()
+        self._follower = Follower(trial)
+        self._step = 0
+        self._waits_for = ""  # what belongs to a step that was made
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The path from which ``fit`` goes on, for its ``ckpt_path``; None where the trial begins."""
+        return self._follower.checkpoint
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # Last, so that a checkpoint holds what the other callbacks did at its step.
+        trainer.callbacks = sorted(trainer.callbacks, key=lambda callback: callback is self)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        fit = trainer.fit_loop
+        loaders = fit._combined_loader.flattened
+        if fit._combined_loader_states_to_load:  # Lightning does so within an epoch, if nobody asked for its length
+            fit._combined_loader._load_state_dicts(fit._combined_loader_states_to_load)
+            fit._combined_loader_states_to_load = []
+            iter(fit._data_fetcher)
+        if self._follower.trial.until < 1 and not all(hasattr(loader, "load_state_dict") for loader in loaders):
+            raise InputError(
+                "The plan pauses its trainings, and after a pause Lightning would begin the epoch's loader anew. Give "
+                "fit, or return from train_dataloader, trial.batches(loader), which goes on where it was."
+            )
+        self._step = trainer.global_step
+        goes_on = trainer.ckpt_path is not None and str(trainer.ckpt_path) == self.checkpoint
+        call = "trainer.fit(..., ckpt_path=callback.checkpoint)"
+        if self._follower.begin(trainer.estimated_stepping_batches, goes_on, call):
+            self._stop(trainer)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        stepped, self._step = trainer.global_step != self._step, trainer.global_step
+        if self._follower.loop is None:
+            return
+        trainer._signal_connector.received_sigterm = False  # Lightning would leave before the step is whole
+        if stepped:
+            self._waits_for = self._what_follows(trainer)
+            if not self._waits_for:
+                self._end_step(trainer)
+
+    def _what_follows(self, trainer: Trainer) -> str:
+        """Return what comes between this step and the next: a fit that is resumed before it would leave it out."""
+        if trainer.is_last_batch and trainer.max_steps == -1:
+            return "epoch"
+        epoch = trainer.fit_loop.epoch_loop
+        return "validation" if epoch._should_check_val_fx(trainer.fit_loop._data_fetcher) else ""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._waits_for == "validation":
+            self._end_step(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._waits_for == "epoch":
+            self._end_step(trainer)
+
+    def _end_step(self, trainer: Trainer) -> None:
+        loop = self._follower.loop
+        assert loop is not None
+        self._waits_for = ""
+        if self._follower.end_step():
+            self._follower.keep(trainer.save_checkpoint)
+        if loop.paused:
+            self._stop(trainer)
+
+    def _stop(self, trainer: Trainer) -> None:
+        trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None  # they would keep it from stopping
+        trainer.should_stop = True
 
 
 # Replacing the module's methods for the time of a fit

@@ -1,7 +1,9 @@
-"""Hugging Face Trainer: train a model that holds a criterion and calls it in forward."""
+"""Hugging Face Trainer: train a model that calls its criterion in forward, and pause and resume trials."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,21 +11,24 @@ from torch import nn
 
 from trainonce import attachment as core
 from trainonce import extras, parameters
+from trainonce.errors import InputError
 from trainonce.integrations._evaluation import EvaluationTerms
+from trainonce.integrations._trial import Follower
 from trainonce.integrations.accelerate import keep_out_of_clipping, refuse_unsupported, unwrap
 from trainonce.text import quoted
 from trainonce.weighting import LossWeighting
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
     from trainonce.attachment import Attachment, Sync
     from trainonce.history import History
+    from trainonce.study import Trial
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "TrialCallback"]
 
 
 def _package() -> Any:
@@ -78,6 +83,10 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
                 self._attachment.remove()
                 self._attachment = None
 
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if not self.control.should_training_stop:  # a trial may be where it pauses, with no step to make
+            super()._run_epoch(*args, **kwargs)
+
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         parameters.keep_out(self.model)  # DDP comes next; so the criterion may be called in compute_loss too
         return super().create_optimizer(*args, **kwargs)
@@ -127,6 +136,77 @@ class Trainer(_package().Trainer):  # type: ignore[misc]
         if self._evaluated is not None:  # on every process, whether it called the criterion or not
             self._evaluated.end_batch(self.args.eval_batch_size, self.args.device, self.accelerator.gather_for_metrics)
         return predicted
+
+
+class TrialCallback(_package().TrainerCallback):  # type: ignore[misc]
+    """Lets a trial that a :class:`Trainer` trains pause, survive a kill and go on, as one with ``trial.loop`` does.
+
+    Pass its ``checkpoint`` to ``train``::
+
+        callback = TrialCallback(trial)
+        trainer = Trainer(model, arguments, optimizers=(optimizer, None), callbacks=[callback], ...)
+        trainer.train(resume_from_checkpoint=callback.checkpoint)
+
+    The Trainer stops early where the plan pauses; its length, and so that of schedules, stays the full one.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._follower = Follower(trial)
+        self._is_due = False
+        self._take: Callable[[Path, Path], object] = shutil.move  # or a copy, where the Trainer saves for the user, too
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The path for ``resume_from_checkpoint`` of ``train``; None where the trial begins."""
+        return self._follower.checkpoint
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if args.save_only_model or args.save_strategy == "best":  # not all is saved, or not when it is asked for
+            if self._follower.trial.until < 1:
+                raise InputError(
+                    "The plan pauses its trainings, and with save_only_model or save_strategy='best' the Trainer does "
+                    "not save what going on takes. Leave them out of the TrainingArguments."
+                )
+            return
+        call = "trainer.train(resume_from_checkpoint=callback.checkpoint)"
+        if self._follower.begin(state.max_steps, state.global_step == self._follower.start, call):
+            control.should_training_stop = True
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if self._follower.loop is not None and self._follower.loop.is_over:
+            raise RuntimeError(
+                "The trial was trained as far as it should be, and this Trainer makes one step more: use that of "
+                "trainonce.integrations.transformers, also as a base class."
+            )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if not float(state.epoch).is_integer():  # else at the end of the epoch, after its evaluation
+            self._end_step(args, state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if float(state.epoch).is_integer():
+            self._end_step(args, state, control)
+
+    def _end_step(self, args: Any, state: Any, control: Any) -> None:
+        loop = self._follower.loop
+        if loop is None or loop.is_over:
+            return
+        self._is_due = self._follower.end_step()
+        if self._is_due:
+            self._take = shutil.copytree if control.should_save or _saved(args, state).exists() else shutil.move
+            control.should_save = True
+        if loop.paused:
+            control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if self._is_due:
+            self._is_due = False
+            self._follower.keep(lambda path: self._take(_saved(args, state), path))
+
+
+def _saved(args: Any, state: Any) -> Path:
+    """Return where the Trainer saves at the step it is at."""
+    return Path(args.output_dir, f"checkpoint-{state.global_step}")
 
 
 class _ModelAlone:

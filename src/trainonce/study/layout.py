@@ -10,6 +10,7 @@
         history.jsonl    losses and coefficients of every step
         curves.bin       the same as figures draw it, the means of successive steps; written when the trial has ended
         checkpoint.pt    where an interrupted trial goes on; removed when it has ended
+        trainer/         the checkpoint of a Trainer, which checkpoint.pt names; removed with it
         spent.json       what the trial has cost so far that no record counts; removed when it has ended
         pictures/        PNG files that the report shows
         network.pt       the trained network, where the task keeps it; ``trainonce evaluate`` loads it
@@ -33,6 +34,7 @@ WORKERS = "workers"
 HISTORY = "history.jsonl"
 CURVES = "curves.bin"
 CHECKPOINT = "checkpoint.pt"
+TRAINER = "trainer"
 SPENT = "spent.json"
 PICTURES = "pictures"
 NETWORK = "network.pt"

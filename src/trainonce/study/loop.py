@@ -64,6 +64,7 @@ class Loop(Iterator[int]):
         self._optimizer_steps = -1  # when a step was last handed out
         self._next = time.monotonic() + EVERY
         self._given = False  # whether a step was handed out that is not done yet
+        self._leaves = False  # whether this process was asked to end
         self.is_over = False
         global _running, _asked
         _running, _asked = weakref.ref(self), False
@@ -76,22 +77,37 @@ class Loop(Iterator[int]):
     def __next__(self) -> int:
         if self._given:
             self._step, self._given = self._step + 1, False
+        if not self.is_over and self.is_due():
+            self.snapshot()
+        self.leave_if_asked()
         if self.is_over:
             raise StopIteration
-        whole = self._trial.steps != self._optimizer_steps  # else it is between two steps of the optimizer
-        if self._step >= self.total or (self._step >= self.stop and whole):
-            if self._step < self.total:
-                self.paused = True
-                self.snapshot()
-            else:
-                self._look()
-            self.is_over = True
-            raise StopIteration
-        if whole:
-            self._look()
         self._optimizer_steps = self._trial.steps
         self._given = True
         return self._step
+
+    def end_step(self) -> bool:
+        """Count a step that somebody else made, and return whether a snapshot is due."""
+        self._step += 1
+        return self.is_due()
+
+    def is_due(self) -> bool:
+        """Return whether a snapshot is due, and note whether the loop is over: at its end, at a pause, on SIGTERM."""
+        whole = self._trial.steps != self._optimizer_steps  # else it is between two steps of the optimizer
+        self.is_over = self._step >= self.total or (self._step >= self.stop and whole)
+        self.paused = self.is_over and self._step < self.total
+        if self.paused:
+            return True
+        if not whole and not self.is_over:
+            return False
+        due, self._leaves = self._look()
+        self.is_over |= self._leaves
+        return due or self._leaves
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a pause has come whose snapshot is not taken yet."""
+        return self.paused and self._step != self._kept
 
     def snapshot(self) -> None:
         """Keep the state of all parts, unless that of this step is kept already."""
@@ -104,22 +120,22 @@ class Loop(Iterator[int]):
         now = time.monotonic()
         self._next = now + max(EVERY, (now - began) / SHARE)
 
-    def _look(self) -> None:
-        """Take a snapshot if it is time, or leave if this process was asked to."""
-        if torchrun.world_size() > 1:
-            if self._step % TOGETHER:
-                return
-            due, leave = torchrun.broadcast((time.monotonic() > self._next, _asked))
-        else:
-            due, leave = time.monotonic() > self._next, _asked
-        if due or leave:
-            self.snapshot()
-        if leave:
-            self.is_over = True
+    def leave_if_asked(self) -> None:
+        """Raise if this process was asked to end: what is due was kept."""
+        if self._leaves:
+            self._leaves = False
             for part in self._parts.values():
                 if isinstance(part, Batches):
                     part.close()
             raise TerminatedError
+
+    def _look(self) -> tuple[bool, bool]:
+        """Return whether it is time for a snapshot, and whether this process was asked to end."""
+        if torchrun.world_size() == 1:
+            return time.monotonic() > self._next, _asked
+        if self._step % TOGETHER:
+            return False, False
+        return torchrun.broadcast((time.monotonic() > self._next, _asked))
 
 
 # SIGTERM
@@ -141,7 +157,7 @@ def end_by_signal() -> bool:
     """
     global _asked
     loop = None if _running is None else _running()
-    _asked = loop is not None and not loop.is_over
+    _asked = loop is not None and (not loop.is_over or loop.is_behind)
     return _asked
 
 

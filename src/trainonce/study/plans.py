@@ -445,7 +445,7 @@ PLANS = {
     "sha": PlanType(
         "search",
         _sha,
-        "successive halving, of tasks that use trial.loop (trials, eta, low, high)",
+        "successive halving, of tasks that can pause (trials, eta, low, high)",
         paper="Jamieson and Talwalkar 2016",
         trainings="7, 27 begun",
     ),

@@ -67,6 +67,7 @@ class Trial:
         self._loop: Loop | None = None
         self._note, self._notified = "", 0.0
         self._restored: Checkpoint | None = None
+        self._looked = False  # whether for a checkpoint
         self._spent, self._began = 0.0, time.monotonic()
         self.kept, self._kept_seconds = 0.0, 0.0  # what the last checkpoint holds
         self.wasted = (0.0, 0.0)  # what earlier runs cost that no checkpoint holds and no record counts
@@ -134,8 +135,7 @@ class Trial:
         """Put the criterion into the optimizer as the plan says, and record the run; before schedulers and wrappers."""
         if self._criterion is None:
             raise RuntimeError("trial.attach needs the criterion first: call trial.criterion().")
-        self._restore()
-        if self._restored is None:  # there is no checkpoint, or it cannot be used
+        if self.restored() is None:  # there is no checkpoint, or it cannot be used
             self.wasted = read_spent(self.dir)
             for name in (layout.HISTORY, layout.CHECKPOINT):
                 (self.dir / name).unlink(missing_ok=True)
@@ -170,10 +170,7 @@ class Trial:
         >>> for step in trial.loop([model, schedule, rng]):  # doctest: +SKIP
         ...     criterion(losses(model)).backward()
         """
-        if self.history is None or self._optimizer is None or self._criterion is None:
-            raise RuntimeError("trial.loop needs the optimizer attached first: call trial.attach(optimizer).")
-        if self._loop is not None:
-            raise RuntimeError("trial.loop was called twice. A training has one loop.")
+        criterion, optimizer = self._attached()
         content = named(parts)
         total = self._task.steps if steps is None else steps
         if total is None or total < 1:
@@ -181,12 +178,31 @@ class Trial:
                 f"trial.loop needs the number of steps, at least 1; the task {self._task.name!r} has no setting "
                 f"'steps', and got {steps!r}. Give it: trial.loop([model, ...], steps=1000)."
             )
-        self.total = total
         given = {id(part) for part in content.values()}
-        for name, own in {"optimizer": self._optimizer, "criterion": self._criterion}.items():
+        for name, own in {"optimizer": optimizer, "criterion": criterion}.items():
             if id(own) not in given:
                 content[f"trial.{name}"] = own
-        check_complete(content.values(), self._optimizer, self._criterion.parameters())
+        check_complete(content.values(), optimizer, criterion.parameters())
+        return self._begin(content, total)
+
+    def follow(self, trainer: Any, steps: int) -> Loop:
+        """Begin the loop of a trainer that makes the steps itself, for the callbacks in :mod:`trainonce.integrations`.
+
+        :param trainer: Its ``state_dict`` writes the trainer's own checkpoint, with model, optimizer and schedules.
+        """
+        criterion, _ = self._attached()
+        return self._begin({"trainer": trainer, "trial.criterion": criterion}, steps)
+
+    def _attached(self) -> tuple[LossWeighting, torch.optim.Optimizer]:
+        """Return what is attached, or raise where no loop can begin."""
+        if self.history is None or self._optimizer is None or self._criterion is None:
+            raise RuntimeError("trial.loop needs the optimizer attached first: call trial.attach(optimizer).")
+        if self._loop is not None:
+            raise RuntimeError("trial.loop was called twice. A training has one loop.")
+        return self._criterion, self._optimizer
+
+    def _begin(self, content: dict[str, Any], total: int) -> Loop:
+        self.total = total
         restored, self._restored = self._restored, None
         self._loop = Loop(self, content, total, self.until, restored, self._save)
         return self._loop
@@ -209,7 +225,8 @@ class Trial:
         if self.until < 1 and self._loop is None:
             raise InputError(
                 f"The plan pauses its trainings, and the task {self._task.name!r} trains without trial.loop, so it "
-                "cannot. Write the loop as: for step in trial.loop([model, optimizer, schedule])."
+                "cannot. Write the loop as: for step in trial.loop([model, optimizer, schedule]). A Trainer of "
+                "Lightning or Hugging Face needs the TrialCallback(trial) of trainonce.integrations as a callback."
             )
         if self.paused:
             raise RuntimeError("The optimizer made a step after trial.loop had paused the training. Return instead.")
@@ -234,17 +251,21 @@ class Trial:
         seconds = self.seconds if self.paused else self._kept_seconds
         write_spent(self.dir, self.kept + self.wasted[0], seconds + self.wasted[1])
 
-    def _restore(self) -> None:
-        """Look for a checkpoint of an earlier run of the trial, and take the counts that it holds."""
+    def restored(self) -> Checkpoint | None:
+        """Look for a checkpoint of an earlier run of the trial, once, and take the counts that it holds."""
+        if self._looked:
+            return self._restored
+        self._looked = True
         found = torchrun.broadcast(read_checkpoint(self.dir) if torchrun.is_first() else None)
         if found is None or found.rule != self._rule.to_json():  # a search may have proposed other weights
-            return
+            return None
         self._restored = found
         self.steps, self.reports = found.steps, [(step, dict(values)) for step, values in found.reports]
         self._spent = self._kept_seconds = found.seconds
         fraction, seconds = read_spent(self.dir)
         self.kept = found.iteration / found.total
         self.wasted = max(0.0, fraction - self.kept), max(0.0, seconds - found.seconds)
+        return found
 
     @property
     def seconds(self) -> float:

@@ -127,6 +127,7 @@ def forget(record: Record, folder: Path) -> None:
     if record.status in ("done", "diverged"):
         for name in (layout.CHECKPOINT, layout.SPENT):
             (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / layout.TRAINER, ignore_errors=True)
 
 
 def clear(folder: Path) -> None:
