@@ -109,7 +109,7 @@ def kill(process: subprocess.Popen[str], whole: bool, number: int = signal.SIGKI
 
 def kills(folder: Path) -> str:
     """One worker with two processes, killed at 50 random moments: alone, or with its processes"""
-    scene, rng, count, longest = Scene(folder, seeds=40), random.Random(0), 0, 6.0
+    scene, rng, count, longest = Scene(folder, seeds=70), random.Random(0), 0, 6.0
     while count < 50:
         before, process = scene.count(), scene.start()
         time.sleep(rng.uniform(0.5, longest))

@@ -49,7 +49,7 @@ def what_counts(record, folder):
     return record.metrics, list(record.coefficients), list(record.reports), history.splitlines()
 
 
-# Settings, and steps at which it pauses; every step where none are named. Of twelve steps six are an epoch.
+# Settings, and steps at which it pauses; many where none are named. Of twelve steps six are an epoch.
 SOME = (1, 6, 7)
 CASES = {
     "lightning": (with_lightning, {}, None),
@@ -81,7 +81,7 @@ def test_a_paused_training_ends_as_if_it_had_not_paused(name, tmp_path):
     made = made.using(**settings)
     whole = what_counts(run(made, tmp_path / "a"), tmp_path / "a")
     drawn = tuple(sorted(random.Random(name).sample(range(1, TOTAL), 3)))
-    for group in [*((step,) for step in steps or range(1, TOTAL)), (3, 6, 8), drawn]:
+    for group in [steps or (1, 2, 5, 6, 7, 11), drawn]:
         folder = tmp_path / "-".join(map(str, group))
         assert what_counts(run(made, folder, *group), folder) == whole, group
 
