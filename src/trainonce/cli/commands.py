@@ -58,7 +58,8 @@ def clean(asked: argparse.Namespace) -> int:
                 count, size = count + 1, size + sum(file.stat().st_size for file in files)
                 path.unlink()
                 shutil.rmtree(trainer, ignore_errors=True)
-    print(f"{count} snapshot{'s' * (count != 1)} of paused trainings deleted, {size / 1e6:.1f} MB.")
+    found = f"{count} snapshot{'s' * (count != 1)} of paused trainings deleted, {size / 1e6:.1f} MB."
+    print(found if count else "No paused training has a snapshot.")
     return 0
 
 

@@ -20,7 +20,7 @@ def show(request: Request, workers: int) -> None:
     width = max(4, *map(len, counts))
     print(f"{'plan':<{width}}  {'trials':>9}  trainings a seed")
     for plan in request.plans:
-        print(f"{plan.name:<{width}}  {counts[plan.name]:>9,}  {cost.trainings(plan):,g}")
+        print(f"{plan.name:<{width}}  {counts[plan.name]:>9,}  {cost.trainings(plan):,.3g}")
     count, records = cost.missing_trials(task, request.plans, seeds, {}), request.records
     left = cost.missing_trials(task, request.plans, seeds, records) if records else count
     there = f", {count - left:,} of them in {request.out} already" if left < count else ""

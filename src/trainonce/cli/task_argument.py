@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from trainonce.study import Task
 
 
+PACKAGE = Path(__file__).parents[1]
+
+
 def load_task(text: str) -> Task:
     """The task that a text names: a recipe, ``file.py``, ``file.py:name`` or ``package.module:name``."""
     from trainonce.study import Task
@@ -65,6 +68,10 @@ def _import(text: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(PACKAGE)]
+        if isinstance(error, (TypeError, ValueError)) and theirs[-1] is not frames[-1]:  # we say what is wrong with it
+            raise Problem(f"{text} cannot be loaded. In line {theirs[-1].lineno}: {error}") from None
         lines = traceback.format_exc().splitlines()
         raise Problem("\n".join([*lines, "", f"{text} cannot be loaded: {type(error).__name__}: {error}"])) from None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainonce.cli import cost_check
@@ -150,14 +152,14 @@ def _tools(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _warnings(study: Study) -> str:
-    """What trials warned of, in a line, with how many did."""
+    """What trials warned of, a line for each kind, with the plans and how many of their trials did."""
     from trainonce.report.trials import warning_kind
 
-    keys = {key for item in study.items() for key in item.keys}
-    warnings = [record.warnings for record in study.store.read().values() if record.key in keys]
-    kinds = Counter(kind for texts in warnings for kind in {warning_kind(text) or text for text in texts})
-    listed = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
-    return textwrap.fill(f"Trials warned of: {listed}.", 100) + "\n" if listed else ""
+    plans = {key: item.plan for item in reversed(study.items()) for key in item.keys}
+    records = [record for record in study.store.read().values() if record.key in plans]
+    kinds = [(plans[r.key], kind) for r in records for kind in {warning_kind(text) or text for text in r.warnings}]
+    lines = [f"Warning in {n} of {plan}: {kind.rstrip('.')}." for (plan, kind), n in Counter(kinds).most_common()]
+    return "".join(textwrap.fill(line, 100) + "\n" for line in lines)
 
 
 def _failures(study: Study, more: str = "") -> int:
@@ -170,7 +172,7 @@ def _failures(study: Study, more: str = "") -> int:
     if not failed:
         return 0
     error = failed[0].error or {"type": "?", "message": "?", "traceback": ""}
-    lines = error["traceback"].strip().splitlines()[-12:]
+    lines = _own_frames(error["traceback"])[-12:]
     last = f"{error['type']}: {error['message']}"
     lines += [] if lines and lines[-1] == last else ["", last] if lines else [last]
     count = f"{len(failed)} trial{'s' * (len(failed) > 1)} failed"
@@ -179,3 +181,13 @@ def _failures(study: Study, more: str = "") -> int:
     again = f"The same command runs failed trials again; logs are in {study.store.shown / layout.LOGS}."
     print("\n" + "\n".join(filter(None, (more, again))), file=sys.stderr)
     return 1
+
+
+def _own_frames(traceback: str) -> list[str]:
+    """The lines of a traceback without frames of installed files between the user's, but for the last one."""
+    from trainonce.study.identity import is_own
+
+    parts = re.split(r'^(?=  File ")', traceback.strip(), flags=re.MULTILINE)
+    found = [re.match(r'  File "([^"\n]+)"', part) for part in parts]
+    kept = [p for p, m in zip(parts[:-1], found, strict=False) if m is None or is_own(Path(m[1]))]
+    return "".join([*kept, parts[-1]]).splitlines()

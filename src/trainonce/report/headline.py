@@ -185,6 +185,8 @@ def _missing(summary: Summary, rows: Sequence[Row]) -> str:
         known |= {role} if role != "grid" else set()
     found = [f"{listed(names)} {why}" for why, names in without.items()]
     known |= {"grid"} if any(plan["kind"] in SEARCHES for plan in summary.plans) else set()
+    if not rows and summary.plans:
+        return "; ".join(found)
     if add := [role for role in ("uniform", "yoto", "grid") if role not in known]:
         names, were = listed([NAMES[role] for role in add]), "were" if len(add) > 1 or "uniform" in add else "was"
         found.append(f"{names} {were} not trained: add the plan{'s' * (len(add) > 1)} {listed(add)}")
@@ -195,7 +197,7 @@ def _without_result(summary: Summary, plan: Mapping[str, Any], name: str) -> tup
     """Return what has no result, and why: its trainings have failed or diverged, or have not ended."""
     last = [trial.record for trial in summary.trials if trial.last and plan["name"] in trial.plans]
     errors = {" ".join((message(record.error) or "").split()) for record in last if record.status == "failed"}
-    cause = f": {shorten(error.rstrip('.'), 80)}" if len(errors) == 1 and (error := errors.pop()) else ""
+    cause = f": {shorten(error.rstrip('.'), 160)}" if len(errors) == 1 and (error := errors.pop()) else ""
     ends = sorted({record.status for record in last} & {"failed", "diverged"}, reverse=True)
     if sum(record.status in ends for record in last) < len({*keys_of(plan, summary.task.identity)}):
         return f"the plan {plan['name']}", f"has no result yet{cause}"

@@ -94,7 +94,8 @@ def opening(summary: Summary) -> str:
     """Return the task, the answer in one sentence, and the evidence for it."""
     task = summary.task
     about = f" — {markup.escape(task.about)}" if task.about else ""
-    answer = markup.paragraph(headline.sentence(summary), "answer")
+    first, stop, rest = headline.sentence(summary).partition(". ")
+    answer = f'<p class="answer"><b>{markup.escape(first + stop)}</b>{markup.escape(rest)}</p>'
     evidence = markup.paragraph(headline.evidence(summary), "evidence")
     return f"<header><h1><b>{markup.escape(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
 

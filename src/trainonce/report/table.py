@@ -129,8 +129,14 @@ def notes(summary: Summary) -> list[str]:
 
 
 def notices(summary: Summary) -> list[str]:
-    """What a reader of the table must know: other seeds, outliers, controls that are left out."""
-    return [*other_seeds(summary), *too_few_seeds(summary), *outliers(summary), *left_out(summary)]
+    """What a reader of the table must know: plans without a row, other seeds, outliers, controls that are left out."""
+    return [*not_yet(summary), *other_seeds(summary), *too_few_seeds(summary), *outliers(summary), *left_out(summary)]
+
+
+def not_yet(summary: Summary) -> list[str]:
+    """A sentence about plans that have no row yet, since none of their choices is complete."""
+    names = [plan["name"] for plan in summary.plans if plan["name"] not in {row.plan for row in summary.rows}]
+    return [f"No result yet: {', '.join(names)}."] if names else []
 
 
 def other_seeds(summary: Summary) -> list[str]:

@@ -168,7 +168,7 @@ def named(parts: Parts) -> dict[str, Any]:
     """Return the parts of a loop by name; those of a list are numbered."""
     if isinstance(parts, (str, bytes)) or not isinstance(parts, (Sequence, Mapping)):
         raise TypeError(
-            "trial.loop takes a list of what the training consists of, as in trial.loop([model, optimizer]); got "
+            "trial.loop takes a list of what the training consists of, as in trial.loop([model, schedule]); got "
             f"{type(parts).__name__}."
         )
     found = dict(parts) if isinstance(parts, Mapping) else {str(i): part for i, part in enumerate(parts)}
@@ -198,13 +198,13 @@ def check_complete(parts: Iterable[Any], optimizer: torch.optim.Optimizer, own: 
     if lost:
         raise InputError(
             f"The optimizer trains {lost} parameters of a model that trial.loop was not given, so the training could "
-            "not go on after a pause. Name all that it changes: trial.loop([model, optimizer, schedule])."
+            "not go on after a pause. Name all that it changes: trial.loop([model, schedule])."
         )
     scheduled = getattr(optimizer.step, "_wrapped_by_lr_sched", False)
     if scheduled and not any(_is_schedule(part, optimizer) for part in parts):
         raise InputError(
             "The optimizer has a learning-rate schedule that trial.loop was not given, so after a pause it would begin "
-            "anew. Name it: trial.loop([model, optimizer, schedule])."
+            "anew. Name it: trial.loop([model, schedule])."
         )
 
 

@@ -24,25 +24,20 @@ if TYPE_CHECKING:
 
 def listener(task: Task, everything: Sequence[Item], store: Store) -> Listener:
     """The display that suits where the output goes: live on a terminal, else plain lines."""
-    pausing = {key for item in everything if item.jobs > len(item.keys) for key in item.keys}
     keys = {key for item in everything for key in item.keys}
-    ended = [record for record in store.read_all() if record.key in keys and record.status != "failed"]
-    there = {(record.key, record.until) for record in ended if record.key in pausing or record.status != "paused"}
-    total = len(keys - pausing) + sum(item.jobs for item in everything if pausing.issuperset(item.keys))
+    there = {record.key for record in store.read_all() if record.key in keys and record.status != "failed"}
     if there:
-        print(f"{len(there)} of {total} trials are already in {store.shown}.", flush=True)
-    begun = sum((store.folder(key) / layout.CHECKPOINT).is_file() for key in keys - {key for key, _ in there})
+        print(f"{len(there)} of {len(keys)} trials are already in {store.shown}.", flush=True)
+    begun = sum((store.folder(key) / layout.CHECKPOINT).is_file() for key in keys - there)
     if begun:
         what = "1 trial has a checkpoint" if begun == 1 else f"{begun} trials have checkpoints"
         print(f"{what} to go on from.", flush=True)
     make = Live if sys.stdout.isatty() else Lines
-    return make(task, total, len(there))
+    return make(task, len(keys), there)
 
 
 def duration(seconds: float) -> str:
     """A duration in seconds, minutes or hours."""
-    if math.isnan(seconds):
-        return "?"
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
@@ -50,7 +45,7 @@ def duration(seconds: float) -> str:
 
 
 class Silent:
-    """Shows nothing; the others build on it."""
+    """Shows nothing; the others build on it. What ``left`` seconds remain is 0 after the last trial, or not known."""
 
     def __enter__(self) -> Self:
         return self
@@ -71,25 +66,24 @@ class Silent:
 
 
 class Lines(Silent):
-    """A line for each trial that ended."""
+    """A line for each trial that ended. One that had paused before is counted already."""
 
-    def __init__(self, task: Task, total: int, there: int) -> None:
-        self._task, self._total, self._done = task, total, there
+    def __init__(self, task: Task, total: int, there: set[str]) -> None:
+        self._task, self._total, self._there, self._skipped = task, total, there, 0
         self._start, self._waited = time.monotonic(), False
 
     def on_end(self, record: Record, label: str, left: float) -> None:
-        self._done += 1
-        width = len(str(self._total))
-        count = f"{self._done:{width}}/{self._total}"
-        rest = f"{duration(left)} left" if self._done < self._total else "all done"
+        self._there.add(record.key)
+        count = f"{len(self._there) + self._skipped:{len(str(self._total))}}/{self._total}"
+        rest = "" if math.isnan(left) else f"  ({duration(left)} left)" if left else "  (all done)"
         elapsed = duration(time.monotonic() - self._start)
         print(
-            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {describe_end(record, self._task)}  ({rest})",
+            f"{elapsed:>6}  {count}  {label:<28} seed {record.seed}  {describe_end(record, self._task)}{rest}",
             flush=True,
         )
 
     def on_skip(self, label: str, seed: int, why: str) -> None:
-        self._done += 1
+        self._skipped += 1
         print(_describe_skip(label, seed, why), flush=True)
 
     def on_wait(self, count: int) -> None:
@@ -118,7 +112,7 @@ def describe_end(record: Record, task: Task) -> str:
 class Live(Silent):
     """A bar for the study and one for each running trial; failures stay on the screen."""
 
-    def __init__(self, task: Task, total: int, there: int) -> None:
+    def __init__(self, task: Task, total: int, there: set[str]) -> None:
         rich = require("rich.progress", "rich", "study")
         self._task, self._bars = task, dict[str, Any]()
         columns = (
@@ -127,8 +121,16 @@ class Live(Silent):
             rich.TextColumn("{task.fields[note]}", markup=False),
         )
         self._progress = rich.Progress(*columns, transient=True)
-        self._all = self._progress.add_task("study", total=total, completed=there, note=f"{there}/{total} trials")
-        self._total, self._done = total, there
+        self._total, self._there, self._skipped = total, there, 0
+        self._all = self._progress.add_task("study", total=total, completed=len(there), note=self._count)
+
+    @property
+    def _done(self) -> int:
+        return len(self._there) + self._skipped
+
+    @property
+    def _count(self) -> str:
+        return f"{self._done}/{self._total} trials"
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -146,8 +148,8 @@ class Live(Silent):
     def on_end(self, record: Record, label: str, left: float) -> None:
         if record.key in self._bars:
             self._progress.remove_task(self._bars.pop(record.key))
-        self._done += 1
-        note = f"{self._done}/{self._total} trials, {duration(left)} left"
+        self._there.add(record.key)
+        note = self._count if math.isnan(left) else f"{self._count}, {duration(left)} left"
         self._progress.update(self._all, completed=self._done, note=note)
         if record.status in ("failed", "diverged"):
             self._progress.console.print(
@@ -155,8 +157,8 @@ class Live(Silent):
             )
 
     def on_skip(self, label: str, seed: int, why: str) -> None:
-        self._done += 1
-        self._progress.update(self._all, completed=self._done, note=f"{self._done}/{self._total} trials")
+        self._skipped += 1
+        self._progress.update(self._all, completed=self._done, note=self._count)
         self._progress.console.print(_describe_skip(label, seed, why), markup=False)
 
     def on_wait(self, count: int) -> None:

@@ -58,10 +58,14 @@ class Item:
 
 
 def items(plans: Iterable[Plan], seeds: Sequence[int], identity: str) -> list[Item]:
-    """Everything a study consists of, seed by seed, so that it can be read early. Sweeps come last in a seed."""
+    """Everything a study consists of, seed by seed, so that it can be read early.
+
+    In a seed, plans that pause their trainings come first: a task that cannot is found out before others are trained.
+    Sweeps come last.
+    """
     everything = []
     ordered = [(p, list(zip(p.rules, labels(p.rules), strict=True))) for p in plans]
-    ordered.sort(key=lambda pair: pair[0].kind == "sweep")
+    ordered.sort(key=lambda pair: (pair[0].kind == "sweep", not (pair[0].search and pair[0].search.rungs)))
     for seed, (plan, points) in itertools.product(seeds, ordered):
         if plan.search is not None:
             everything.append(Item.of_search(plan.name, seed, plan.search, identity))

@@ -36,7 +36,9 @@ class Search:
 
     def check(self) -> None:
         if not (isinstance(self.trials, int) and self.trials >= 1):
-            raise ValueError(f"The plan {self.method!r} needs at least 1 trial; got {self.trials!r}.")
+            raise ValueError(
+                f"The plan {self.method!r} takes a whole number of trials, at least 1; got {self.trials!r}."
+            )
         if not (is_number(self.low) and is_number(self.high) and 0 < self.low < self.high < math.inf):
             raise ValueError(
                 f"The plan {self.method!r} searches ratios between two numbers above 0; got {self.low} and {self.high}."

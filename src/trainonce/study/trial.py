@@ -225,7 +225,7 @@ class Trial:
         if self.until < 1 and self._loop is None:
             raise InputError(
                 f"The plan pauses its trainings, and the task {self._task.name!r} trains without trial.loop, so it "
-                "cannot. Write the loop as: for step in trial.loop([model, optimizer, schedule]). A Trainer of "
+                "cannot. Write the loop as: for step in trial.loop([model, schedule]). A Trainer of "
                 "Lightning or Hugging Face needs the TrialCallback(trial) of trainonce.integrations as a callback."
             )
         if self.paused:

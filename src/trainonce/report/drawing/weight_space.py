@@ -70,10 +70,10 @@ def paths(summary: Summary, row: Row) -> list[list[list[float]]]:
     return [path for path in found if path]
 
 
-def last_coefficients(outcome: Outcome) -> list[float]:
-    """Return the mean of the last coefficients over the seeds."""
-    found = [record.coefficients for record in outcome.records.values() if record.coefficients]
-    return [statistics.fmean(column) for column in zip(*found, strict=True)]
+def last_places(row: Row) -> list[tuple[float, float]]:
+    """Return where the last coefficients of each seed are in the triangle; of several at one place, one."""
+    found = [record.coefficients for record in row.chosen.records.values() if record.coefficients]
+    return list(dict.fromkeys(map(place_in_triangle, found)))
 
 
 def last_ratios(outcome: Outcome) -> list[float]:

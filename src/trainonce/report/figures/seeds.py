@@ -77,7 +77,7 @@ def _beyond(summary: Summary, outcome: Outcome, low: float, high: float) -> tupl
         seeds = sorted((v for v in outcome.report.values() if side * v > side * edge), key=lambda v: side * v)
         parts = [", ".join(edges.number(v, decimals) for v in seeds)] if 0 < len(seeds) < 3 else []
         parts += (
-            [f"{len(seeds)} seeds, {edges.number(seeds[0], decimals)} to {edges.number(seeds[-1], decimals)}"]
+            [f"{len(seeds)} seeds, {edges.number(min(seeds), decimals)} to {edges.number(max(seeds), decimals)}"]
             if len(seeds) > 2
             else []
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainonce.extras import require
 from trainonce.report.catalogue import entry
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     part="ratios",
     title="Simplex of the coefficients",
     caption="The same choices in a triangle: at a corner the other two coefficients are 0, in the middle all three are "
-    "equal. Other methods and searches are where their coefficients ended.",
+    "equal. Other methods and searches are where their coefficients ended, one mark a seed.",
     applies=lambda summary: len(summary.task.terms) == 3,
 )
 def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
@@ -59,11 +59,10 @@ def simplex(summary: Summary, axes: Axes | None = None) -> Figure:
                 gid=f"choice {outcome.label}: {plans.result(summary, outcome)}",
             )
         for row in summary.ranked:
-            last = weight_space.last_coefficients(row.chosen)
-            if row.kind in ("peer", "search", "fixed") and last:
-                look = {"color": COLOURS[row.kind], "markersize": 6, "clip_on": False}
-                look |= {"gid": f"plan {row.plan}: {plans.result(summary, row.chosen)}"}
-                axes.plot(*place_in_triangle(last), MARKERS[row.kind], **look)  # type: ignore[arg-type]
+            text = f"plan {row.plan}: {plans.result(summary, row.chosen)}"
+            look: dict[str, Any] = {"markersize": 6, "clip_on": False, "zorder": 6, "gid": text}
+            for place in weight_space.last_places(row) if row.kind in ("peer", "search", "fixed") else ():
+                axes.plot(*place, MARKERS[row.kind], color=COLOURS[row.kind], **look)
         for row, of_row in paths:
             placed = [[place_in_triangle(point) for point in path] for path in of_row]
             weight_space.draw_paths(axes, placed, plans.colour(summary, row))
