@@ -169,7 +169,9 @@ def test_warnings_of_a_training_are_shown_and_trials_that_warned_are_counted(tmp
     assert "frame 2 is gone" in text
     assert "and 2 more, in its record" in text
     assert run("compare", *given, "--plans", "yoto,uniform", "--seeds", 2, "--no-report") == 0
-    assert "Trials warned of: UserWarning (4)." in capsys.readouterr().out
+    assert (
+        "2 trials of yoto warned: UserWarning.\n2 trials of uniform warned: UserWarning.\n" in capsys.readouterr().out
+    )
 
 
 def test_run_speaks_of_its_own_training_only(tmp_path, capsys):

@@ -245,7 +245,7 @@ def test_commas_inside_brackets_do_not_separate_plans():
         ("grid(inf)", r"ratios to the base weight, numbers of at least 0; got inf"),
         ("grid(smal=1/2,flat=1)", r"Did you mean 'small' for 'smal'\?"),
         ("grid-13", r"is the paper's grid for 2 terms; the task 'line' has 3"),
-        ("random(trials=0)", r"needs at least 1 trial; got 0"),
+        ("random(trials=0)", r"takes a whole number of trials, at least 1; got 0"),
         ("tpe(low=2,high=1)", r"between two numbers above 0; got 2 and 1"),
         ("tpe(low=a)", r"between two numbers above 0; got a and 100"),
         ("random(low=a)", r"between two numbers above 0; got a and 100"),

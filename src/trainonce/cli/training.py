@@ -158,7 +158,8 @@ def _warnings(study: Study) -> str:
     plans = {key: item.plan for item in reversed(study.items()) for key in item.keys}
     records = [record for record in study.store.read().values() if record.key in plans]
     kinds = [(plans[r.key], kind) for r in records for kind in {warning_kind(text) or text for text in r.warnings}]
-    lines = [f"Warning in {n} of {plan}: {kind.rstrip('.')}." for (plan, kind), n in Counter(kinds).most_common()]
+    counts = Counter(kinds).most_common()
+    lines = [f"{n} trial{'s' * (n > 1)} of {plan} warned: {kind.rstrip('.')}." for (plan, kind), n in counts]
     return "".join(textwrap.fill(line, 100) + "\n" for line in lines)
 
 

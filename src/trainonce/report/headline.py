@@ -183,9 +183,10 @@ def _missing(summary: Summary, rows: Sequence[Row]) -> str:
             name, why = _without_result(summary, plan, NAMES[role])
             without.setdefault(why, []).append(name)
         known |= {role} if role != "grid" else set()
-    found = [f"{listed(names)} {why}" for why, names in without.items()]
+    said = [(listed(names), why.replace("has", "have", 1) if names[1:] else why) for why, names in without.items()]
+    found = [" ".join(pair) for pair in said]
     known |= {"grid"} if any(plan["kind"] in SEARCHES for plan in summary.plans) else set()
-    if not rows and summary.plans:
+    if not rows and summary.reference is None and summary.plans:
         return "; ".join(found)
     if add := [role for role in ("uniform", "yoto", "grid") if role not in known]:
         names, were = listed([NAMES[role] for role in add]), "were" if len(add) > 1 or "uniform" in add else "was"

@@ -95,7 +95,8 @@ def opening(summary: Summary) -> str:
     task = summary.task
     about = f" — {markup.escape(task.about)}" if task.about else ""
     first, stop, rest = headline.sentence(summary).partition(". ")
-    answer = f'<p class="answer"><b>{markup.escape(first + stop)}</b>{markup.escape(rest)}</p>'
+    parts = filter(None, map(markup.paragraph, (first + stop.rstrip(), rest)))
+    answer = f'<div class="answer">{" ".join(parts)}</div>'
     evidence = markup.paragraph(headline.evidence(summary), "evidence")
     return f"<header><h1><b>{markup.escape(task.name)}</b>{about}</h1>{answer}{evidence}</header>"
 

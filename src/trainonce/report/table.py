@@ -42,7 +42,8 @@ def text(summary: Summary) -> str:
     uniform, yoto and grid.
     """
     answer = (headline.sentence(summary), headline.evidence(summary), headline.details(summary))
-    return "\n\n".join([to_text(summary), *(textwrap.fill(part, 100) for part in answer if part)])
+    filled = (textwrap.fill(part, 100, break_long_words=False) for part in answer if part)
+    return "\n\n".join([to_text(summary), *filled])
 
 
 def to_text(summary: Summary) -> str:

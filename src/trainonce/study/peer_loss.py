@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from trainonce import param_groups
 from trainonce.weighting import LossWeighting, NonFinite
@@ -59,7 +60,7 @@ class PeerLoss(LossWeighting):
         self._factor = torch.ones(())
         self._draws = self.method == "Random"
         self._random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
-        self.memory = _Memory(scalarizer, self._random)
+        self.memory = _Memory(self)
 
     def join(self, optimizer: Optimizer) -> None:
         """Give what TorchJD trains parameter groups of its own, without weight decay."""
@@ -118,22 +119,23 @@ class PeerLoss(LossWeighting):
 class _Memory(torch.nn.Module):
     """What a scalarizer keeps besides parameters and buffers, FAMO's optimizer too, and where its draws stand."""
 
-    def __init__(self, scalarizer: torch.nn.Module, random: torch.Generator) -> None:
+    def __init__(self, loss: PeerLoss) -> None:
         super().__init__()
-        self._of = (scalarizer, random)  # in a tuple, so that it is no module of this one
+        self._of = (loss,)  # in a tuple, so that it is no module of this one
 
     def get_extra_state(self) -> dict[str, Any]:
-        scalarizer, random = self._of
+        scalarizer, random = self._of[0].scalarizer, self._of[0]._random
         own = {name: value for name, value in vars(scalarizer).items() if name not in vars(torch.nn.Module())}
         kept = {k: v.state_dict() if isinstance(v, torch.optim.Optimizer) else v for k, v in own.items()}
         return {"kept": copy.deepcopy(kept), "random": random.get_state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        scalarizer, random = self._of
-        for name, value in copy.deepcopy(state["kept"]).items():
+        scalarizer, random, device = self._of[0].scalarizer, self._of[0]._random, self._of[0].shown.device
+        for name, value in state["kept"].items():
             if isinstance(value, dict) and "param_groups" in value:
                 optimizer = torch.optim.Adam(scalarizer.parameters())
                 optimizer.load_state_dict(value)
-                value = optimizer
-            setattr(scalarizer, name, value)
+                setattr(scalarizer, name, optimizer)
+            else:
+                setattr(scalarizer, name, tree_map_only(Tensor, lambda part: part.to(device, copy=True), value))
         random.set_state(state["random"].cpu())

@@ -27,11 +27,13 @@ def keep_signals() -> Iterator[Callable[[], None]]:
         def handle(number: int, frame: FrameType | None) -> None:
             received.append((handler, number))
             handler(number, frame)
+            received.pop()  # nothing was raised
 
         return handle
 
     def check() -> None:
-        for handler, number in received:
+        if received:
+            handler, number = received.pop()
             handler(number, None)
 
     found = {number: signal.getsignal(number) for number in SIGNALS} if in_main_thread() else {}

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainonce.study import layout
-from trainonce.study.checkpoint import read_checkpoint
+from trainonce.study.checkpoint import read_checkpoint, read_spent, write_spent
 from trainonce.study.executors.base import Event
 from trainonce.study.record import UNKNOWN, Record, versions
 
@@ -88,6 +88,16 @@ def hear_others(log: Path) -> str:
         if time.monotonic() > end:
             return ""
         time.sleep(0.1)
+
+
+def note_lost(job: Job, store: Store, start: float, fraction: float) -> None:
+    """Note what a trial that will be started again has cost since its last checkpoint."""
+    with store.claim(job.key) as mine:
+        if mine:
+            folder = store.folder(job.key)
+            before, lost = read_spent(folder), _cost(job, store, start, fraction)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_spent(folder, before[0] + lost[0], before[1] + lost[1])
 
 
 def _cost(job: Job, store: Store, start: float, fraction: float) -> tuple[float, float]:

@@ -40,6 +40,7 @@ class _Running:
     start: float
     device: str
     fraction: float = 0.0
+    began: bool = False  # whether it has said anything
 
 
 class Processes:
@@ -89,6 +90,7 @@ class Processes:
         for pipe in dict.fromkeys(ready):
             running = self._running[pipe]
             event = _receive(pipe) or self._record_death(running)
+            running.began = True
             if event.kind == "beat":
                 step, total, _ = event.content
                 running.fraction = step / total if total else 1.0
@@ -115,12 +117,17 @@ class Processes:
         )
 
     def stop(self) -> None:
-        for running in self._running.values():
-            running.process.terminate()
         end = time.monotonic() + PATIENCE
-        for running in self._running.values():
-            running.process.join(max(0.0, end - time.monotonic()))
-            if running.process.is_alive():
+        try:
+            for pipe, running in self._running.items():
+                if running.began or pipe.poll():
+                    running.process.terminate()
+                else:
+                    running.process.kill()  # it does not hear signals yet, and has nothing to keep
+            for running in self._running.values():
+                running.process.join(max(0.0, end - time.monotonic()))
+        finally:  # also after another Ctrl-C
+            for running in self._running.values():
                 running.process.kill()
 
 

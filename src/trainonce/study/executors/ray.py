@@ -20,7 +20,7 @@ from trainonce.extras import require
 from trainonce.study import identity
 from trainonce.study.executors import ray_worker
 from trainonce.study.executors.base import Event, Job
-from trainonce.study.executors.deaths import record_death
+from trainonce.study.executors.deaths import note_lost, record_death
 from trainonce.study.executors.processes import PATIENCE as LEAVE
 from trainonce.study.executors.ray_cluster import connect, describe
 from trainonce.study.executors.ray_ranks import Ranks
@@ -65,6 +65,7 @@ class Ray:
         self._running: dict[str, _Running] = {}
         self._ended: list[tuple[str, Event]] = []
         self._deaths = collections.Counter[str]()  # of the workers of each trial
+        self._lost: dict[str, tuple[_Running, str, str]] = {}  # what to record of trials that do not start again
         self._groups: list[Any] = []  # placement groups that are free
         self._asked, self._room = -CAPACITY_AGE, 0
         self._waiting: float | None = None  # since when no training runs, while some could
@@ -132,6 +133,10 @@ class Ray:
         return not self._running and not self._ended
 
     def start(self, job: Job) -> None:
+        if job.key in self._lost:  # a process of it had the lock when its death was to be recorded
+            running, *why = self._lost[job.key]
+            self._ended.append((job.key, self._record_death(running, *why)))
+            return
         try:
             self._running[job.key] = self._submit(job)
         except self._ray.exceptions.RayError as error:
@@ -207,7 +212,7 @@ class Ray:
 
     def _leave(self, ranks: Ranks | None, event: Event) -> None:
         """Keep the workers of a trial over several processes for the next one, unless some may still be training."""
-        if ranks is not None and event.kind == "end" and event.content.status != "failed":
+        if ranks is not None and event.kind == "end" and event.content.status != "failed" and ranks.have_ended():
             self._groups.append(ranks.group)
         elif ranks is not None:
             ranks.stop()
@@ -220,7 +225,8 @@ class Ray:
             return self._restart(running, "its stream ended early")
         except self._ray.exceptions.RayError as error:
             return self._answer(running, error)
-        running.began = True
+        if not running.began:
+            running.began, running.start = True, time.time()
         if isinstance(message, Meeting):
             assert running.ranks is not None
             running.ranks.start_others(running.given, message)
@@ -263,12 +269,15 @@ class Ray:
         if self._deaths[key] > RETRIES:
             text = f"The trial's worker died {self._deaths[key]} times, the last time because: {why}"
             return self._record_death(running, "WorkerDied", text)
+        note_lost(running.job, self._store, running.start, running.fraction)
         del self._running[key]
         self.start(running.job)
         return None
 
     def _record_death(self, running: _Running, kind: str, message: str) -> Event:
-        return record_death(
+        key = running.job.key
+        self._lost[key] = running, kind, message
+        event = record_death(
             self._task.name,
             running.job,
             self._store,
@@ -278,6 +287,9 @@ class Ray:
             fraction=running.fraction,
             device=self._tools.devices[0],
         )
+        if event.kind != "taken":
+            del self._lost[key]
+        return event
 
     def _cancel(self, running: _Running) -> None:
         """End a trial's processes, and their workers."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 from typing import Any
 
 from trainonce.errors import StoppedError
+from trainonce.study.signals import in_main_thread
 
 TOKEN = "A cluster that asks for a token needs RAY_AUTH_MODE=token here, too."  # of which Ray says nothing itself
 STORE = 100 << 20  # bytes of the object store of a cluster that is started here
@@ -46,8 +48,11 @@ def connect(ray: Any, address: str) -> None:
 
 
 def _init(ray: Any, given: dict[str, Any]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**given)
+        if in_main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)  # Ray has a handler of its own, which ends this process at once
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise refusal(given["address"], error) from None
 

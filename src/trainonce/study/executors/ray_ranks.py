@@ -14,6 +14,7 @@ from trainonce.study.executors import ray_worker
 if TYPE_CHECKING:
     from trainonce.study.executors.ray_worker import Given, Meeting
 
+SOON = 3.0  # seconds that the other processes have to return after the first
 GRACE = 10.0  # seconds that the first process has to notice that another has failed
 
 
@@ -62,6 +63,11 @@ class Ranks:
         if self._failure is not None and time.monotonic() > self._failure[0]:
             return self._failure[1]
         return None
+
+    def have_ended(self) -> bool:
+        """Whether the others have returned, now that the first one has."""
+        ended = self._ray.wait(self._others, num_returns=len(self._others), timeout=SOON)[0] if self._others else []
+        return len(ended) == len(self._others)
 
     def stop(self) -> None:
         """End all processes, and their workers."""

@@ -92,6 +92,8 @@ def _train(given: Given, store: Store) -> Iterator[Event]:
 
 def follow(given: Given) -> str:
     """Train beside the first process of a trial; what went wrong, in a sentence, or nothing."""
+    if (wrong := _what_is_wrong(given)) is not None:
+        return wrong
     with _prepared(given):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["trainonce.study.executors.worker_process", *given.preload])

@@ -65,6 +65,7 @@ def main(given: Given, pipe: Connection) -> None:
         with contextlib.suppress(OSError):
             pipe.send(event)
 
+    send(Event("beat", (0, 1, "")))  # from here on it hears signals
     _redirect_output(given.log)
     device = given.device
     if "RANK" in given.environment:  # the group is left as it is: a process that has failed would wait for the others
