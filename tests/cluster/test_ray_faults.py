@@ -126,7 +126,14 @@ def test_a_driver_that_is_killed_goes_on_from_the_store(kills, steady, shared_cl
     check_nothing_repeated(made)
 
 
-def test_ctrl_c_ends_the_trainings_and_keeps_what_is_done(steady, shared_cluster):
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, "Stopped. Finished trials are kept: the same command goes on from there."),
+        (signal.SIGTERM, 143, "Ended by SIGTERM. Finished trials are kept: the next worker goes on from there."),
+    ],
+)
+def test_ctrl_c_and_sigterm_end_the_trainings_which_keep_their_state(number, code, said, steady, shared_cluster):
     made = steady(seeds=2, steps=1000, pause=0.1)
     task = f"{_cluster_tasks.__file__}:steady"
     given = ["run", task, "--steps", "1000", "--set", "pause=0.1", "--set", f"notes={made.task.settings['notes']}"]
@@ -134,10 +141,11 @@ def test_ctrl_c_ends_the_trainings_and_keeps_what_is_done(steady, shared_cluster
     command = [sys.executable, "-c", INTERRUPTIBLE, *given]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     wait_for(lambda: starts(made))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
-    assert error.strip() == "Stopped. Finished trials are kept: the same command goes on from there."
+    assert process.returncode == code, error
+    assert error.strip() == said
+    assert has_checkpoint(made)
     wait_for(lambda: not is_alive(starts(made)[0].worker), seconds=20)
     assert records(made.store.path) == []
 

@@ -14,7 +14,7 @@ from _runs import records, starts, study
 
 from trainonce.study import Study, progress, runner
 from trainonce.study.executors.task_location import load_file
-from trainonce.study.signals import postpone_signals
+from trainonce.study.signals import keep_signals, postpone_signals
 from trainonce.study.store import Store
 
 
@@ -191,6 +191,18 @@ def test_a_signal_that_comes_in_a_finalizer_ends_the_study_all_the_same(tmp_path
         Study(_tasks.line, tmp_path, seeds=3).add("uniform").run(workers=0, show=False, device="cpu")
     assert len(Store(tmp_path).read()) == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_does_not_raise_is_called_once_for_a_signal():
+    calls = []
+    before = signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
+    try:
+        with keep_signals() as check:
+            signal.raise_signal(signal.SIGTERM)
+            check()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert calls == [1]
 
 
 @pytest.mark.usefixtures("_interruptible")

@@ -9,6 +9,7 @@ import pytest
 from _runs import study
 
 from trainonce.errors import StoppedError
+from trainonce.study.checkpoint import read_spent
 from trainonce.study.executors import ray as executor
 from trainonce.study.executors import ray_cluster
 from trainonce.study.executors.base import Event
@@ -137,6 +138,27 @@ def test_a_worker_whose_machine_fails_has_died(error, text, tmp_path, ray):
     assert f"died 4 times, the last time because: {text}" in event.content.error["message"]
     assert "\n" not in event.content.error["message"]
     assert not ray.streams
+
+
+def test_a_trial_that_lives_on_somewhere_is_not_started_again(tmp_path, ray):
+    """Its lock is held when its last death is to be recorded: the runner asks for it again until it is free."""
+    ray.streams.extend(Stream(None, RayError("The worker died.")) for _ in range(4))
+    driver = Driver(tmp_path)
+    with driver.made.store.claim(driver.key):
+        assert driver.events() == [Event("taken")]
+        driver.executor.start(driver.jobs[0])
+        assert driver.events() == [Event("taken")]
+    driver.executor.start(driver.jobs[0])
+    (event,) = driver.events()
+    assert (event.kind, event.content.error["type"]) == ("end", "WorkerDied")
+    assert len(driver.made.store.read_all()) == 1
+
+
+def test_what_a_worker_that_died_had_trained_is_counted(tmp_path, ray):
+    ray.streams.extend([Stream(None, beat(5), RayError("The worker died.")), Stream()])
+    driver = Driver(tmp_path)
+    driver.events()
+    assert read_spent(driver.folder)[0] == 0.5
 
 
 @pytest.mark.parametrize(
