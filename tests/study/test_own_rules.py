@@ -6,11 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import torch
 from _tasks import line
 
 from trainonce.cli import main
-from trainonce.study import Record, Study, Summary
+from trainonce.study import Study, Summary
 from trainonce.study.plans import name_of, parse, separate, usage
 from trainonce.study.rules import key_of, read_rule
 from trainonce.study.store import Store
@@ -200,14 +199,3 @@ def test_what_the_task_asks_for_and_the_rule_does_not_take_is_one_sentence(folde
     assert compare("--workers", "0", "--plans", "my_rules.py:Bare(must=2)") == 0
     assert compare("--workers", "0", "--plans", "my_rules.py:Bare(must=2)", "--set", "scale=3") == 1
     assert "asks for scale=3.0, which the rule Bare does not take" in capsys.readouterr().err
-
-
-def test_its_file_is_found_where_a_cluster_has_put_it(folder, tmp_path):
-    found = rule("my_rules.py:Sliding")
-    moved = found.move(folder, tmp_path / "there")
-    assert moved == found
-    assert Path(moved.place) == tmp_path / "there" / "my_rules.py"
-    (control,) = parse("final(of=my_rules.py:Sliding)", line).rules
-    assert control.move(folder, tmp_path / "there").of.place == moved.place
-    assert torch.equal(found.build(line.terms).ratios(), torch.ones(3))
-    assert isinstance(Record.from_json(Record("k", "t", found, 0, "done").to_json()).rule, type(found))

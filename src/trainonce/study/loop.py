@@ -81,6 +81,7 @@ class Loop(Iterator[int]):
             self.snapshot()
         self.leave_if_asked()
         if self.is_over:
+            self._close()
             raise StopIteration
         self._optimizer_steps = self._trial.steps
         self._given = True
@@ -124,10 +125,14 @@ class Loop(Iterator[int]):
         """Raise if this process was asked to end: what is due was kept."""
         if self._leaves:
             self._leaves = False
-            for part in self._parts.values():
-                if isinstance(part, Batches):
-                    part.close()
+            self._close()
             raise TerminatedError
+
+    def _close(self) -> None:
+        """End the processes of loaders now: left to Python's collector, each may take seconds."""
+        for part in self._parts.values():
+            if isinstance(part, Batches):
+                part.close()
 
     def _look(self) -> tuple[bool, bool]:
         """Return whether it is time for a snapshot, and whether this process was asked to end."""
