@@ -86,7 +86,7 @@ class Scene:
         return len(Store(self.out).read_all()) if (self.out / "trials.jsonl").exists() else 0
 
     def verdict(self) -> str:
-        """How many trials were lost and trained twice, when all is over."""
+        """How many trials there are, were lost, trained twice and begun again, when all is over: cells of a row."""
         found = Store(self.out).read_all()
         done = {record.key: record for record in found if record.status == "done"}
         begun = collections.defaultdict(list)
@@ -97,7 +97,7 @@ class Scene:
         twice += sum(count > 1 for count in collections.Counter(r.key for r in found if r.status == "done").values())
         again = sum(len(times) - 1 for times in begun.values())
         expected = EACH * self.seeds
-        return f"{expected} trials: {expected - len(done)} lost, {twice} trained twice, {again} begun again"
+        return f"{expected} | {expected - len(done)} | {twice} | {again}"
 
 
 def kill(process: subprocess.Popen[str], whole: bool, number: int = signal.SIGKILL) -> int:
@@ -107,7 +107,7 @@ def kill(process: subprocess.Popen[str], whole: bool, number: int = signal.SIGKI
     return process.returncode
 
 
-def kills(folder: Path) -> str:
+def kills(folder: Path) -> tuple[str, str]:
     """One worker with two processes, killed at 50 random moments: alone, or with its processes"""
     scene, rng, count, longest = Scene(folder, seeds=70), random.Random(0), 0, 6.0
     while count < 50:
@@ -119,10 +119,10 @@ def kills(folder: Path) -> str:
         count += 1
         longest += 0.5 * (scene.count() == before)
     scene.finish()
-    return f"{count} kills; {scene.verdict()}"
+    return scene.verdict(), f"{count} kills"
 
 
-def group(folder: Path) -> str:
+def group(folder: Path) -> tuple[str, str]:
     """Four workers with the names of four hosts on one folder, five of them killed and started again"""
     scene, rng = Scene(folder, seeds=24), random.Random(1)
     workers = {host: scene.start(host, workers=1) for host in "abcd"}
@@ -135,10 +135,10 @@ def group(folder: Path) -> str:
         workers[host] = scene.start(host, workers=1)
     codes = [process.wait() for process in workers.values() if process.communicate()]
     assert codes == [0] * 4, codes
-    return f"5 kills; {scene.verdict()}"
+    return scene.verdict(), "5 kills"
 
 
-def terminated(folder: Path) -> str:
+def terminated(folder: Path) -> tuple[str, str]:
     """SIGTERM at ten random moments, to the worker or to all of its processes"""
     scene, rng, codes = Scene(folder, seeds=14), random.Random(2), []
     for number in range(10):
@@ -149,7 +149,7 @@ def terminated(folder: Path) -> str:
         codes.append(kill(process, whole=number % 2 == 0, number=signal.SIGTERM))
     scene.finish()
     left = list((scene.out / "trials").glob("*/checkpoint.pt"))
-    return f"exit codes {sorted(set(codes))}; {scene.verdict()}; {len(left)} snapshots left"
+    return scene.verdict(), f"exit codes {sorted(set(codes))}, {len(left)} snapshots left"
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def remount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
 
-def full(folder: Path) -> str:
+def full(folder: Path) -> tuple[str, str]:
     """The disk is full in the middle of the study; room is made, and the same command given again"""
     scene = Scene(folder, seeds=4, megabytes=0.5)
     with mounted(scene.out, "3m"):
@@ -176,10 +176,10 @@ def full(folder: Path) -> str:
         code, there = process.returncode, scene.count()
         remount(scene.out, "size=100m")
         scene.finish()
-        return f"exit code {code} after {there} records: “{error.strip()}”; then {scene.verdict()}"
+        return scene.verdict(), f"exit code {code} after {there} records: {error.strip()}"
 
 
-def read_only(folder: Path) -> str:
+def read_only(folder: Path) -> tuple[str, str]:
     """The folder is read-only"""
     scene = Scene(folder, seeds=4)
     with mounted(scene.out, "100m"):
@@ -188,7 +188,7 @@ def read_only(folder: Path) -> str:
         _, error = process.communicate()
         remount(scene.out, "rw")
         scene.finish()
-        return f"exit code {process.returncode}: “{error.strip()}”; then {scene.verdict()}"
+        return scene.verdict(), f"exit code {process.returncode}: {error.strip()}"
 
 
 SCENES = {f.__name__: f for f in (kills, group, terminated, full, read_only)}
@@ -198,13 +198,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=SCENES, action="append")
     asked = parser.parse_args()
-    print("| what happens | what is found | time |\n|---|---|---:|", flush=True)
+    print("| what happens | trials | lost | trained twice | begun again | time |\n|---|" + "---:|" * 5, flush=True)
+    said = []
     for name in asked.only or SCENES:
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="study-faults-") as folder:
             place = Path(folder)
-            text = SCENES[name](place).replace(f"{place}/", "")
-        print(f"| {SCENES[name].__doc__} | {text} | {time.monotonic() - start:.0f} s |", flush=True)
+            cells, text = SCENES[name](place)
+            said.append(f"{name}: {text}".replace(f"{place}/", ""))
+        print(f"| {SCENES[name].__doc__} | {cells} | {time.monotonic() - start:.0f} s |", flush=True)
+    print("\n" + "\n".join(said))
 
 
 if __name__ == "__main__":
