@@ -341,9 +341,5 @@ def settings_of(function: TrainFunction) -> dict[str, Any]:
     return found
 
 
-def _is_weight(value: object) -> bool:
-    return is_number(value) and 0 <= value < math.inf  # type: ignore[operator]
-
-
 def _name_of(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
